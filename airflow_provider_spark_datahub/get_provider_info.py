@@ -57,13 +57,19 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "extra-links": [
-            f"{_PACKAGE}.operators.links.{name}" for name in ("DatahubRunLink", "DatahubJobLink", "LineagePageLink")
+            f"{_PACKAGE}.operators.links.{name}"
+            for name in ("DatahubRunLink", "DatahubJobLink", "LineagePageLink")
         ],
         "task-decorators": [
             {"name": name, "class-name": f"{_PACKAGE}.operators.child_spark.{name}_task"}
             for name in ("spark_lineage", "pyspark_lineage")
         ],
-        "hooks": [{"integration-name": "DataHub for Spark", "python-modules": [f"{_PACKAGE}.hooks.datahub"]}],
+        "hooks": [
+            {
+                "integration-name": "DataHub for Spark",
+                "python-modules": [f"{_PACKAGE}.hooks.datahub"],
+            }
+        ],
         "connection-types": _connection_types(),
         "config": _config(),
     }
@@ -96,8 +102,14 @@ def _config() -> dict[str, Any]:
 
 
 def _field(label: str, description: str, kind: str = "string", **schema: Any) -> dict[str, Any]:
-    """Return a field of a connection's form, which Airflow shows since 3.2; its value goes into the extra."""
-    return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
+    """Return a field of a connection's form, which Airflow shows since 3.2; its value goes into the
+    extra.
+    """
+    return {
+        "label": label,
+        "description": description,
+        "schema": {"type": [kind, "null"], **schema},
+    }
 
 
 def _secret(label: str, description: str) -> dict[str, Any]:
@@ -115,15 +127,21 @@ _REST: dict[str, Any] = {
     },
     "conn-fields": {
         "timeout_sec": _field("Timeout", "Seconds for one request; 10 if empty.", "number"),
-        "retry_max_times": _field("Retries", "Of one request at most; empty: until the deadline.", "integer"),
+        "retry_max_times": _field(
+            "Retries", "Of one request at most; empty: until the deadline.", "integer"
+        ),
         "emit_mode": _field(
             "Emit mode",
             "The ASYNC modes answer before anything is stored.",
             enum=[None, "SYNC_PRIMARY", "SYNC_WAIT", "ASYNC", "ASYNC_WAIT"],
         ),
         "ca_certificate_path": _field("CA certificates", "PEM file or folder on the workers."),
-        "client_certificate_path": _field("Client certificate", "PEM file on the workers, for mutual TLS."),
-        "client_key_path": _field("Client key", "PEM file on the workers, if it is not in the certificate's."),
+        "client_certificate_path": _field(
+            "Client certificate", "PEM file on the workers, for mutual TLS."
+        ),
+        "client_key_path": _field(
+            "Client key", "PEM file on the workers, if it is not in the certificate's."
+        ),
         "disable_ssl_verification": _field("Trust any certificate", "Only for tests.", "boolean"),
     },
 }
@@ -133,18 +151,28 @@ _KAFKA: dict[str, Any] = {
     "hook-name": "DataHub Kafka Sink",
     "ui-field-behaviour": {
         "hidden-fields": ["schema"],
-        "relabeling": {"host": "Kafka brokers", "login": "SASL user name", "password": "SASL password"},
+        "relabeling": {
+            "host": "Kafka brokers",
+            "login": "SASL user name",
+            "password": "SASL password",
+        },
         "placeholders": {
             "host": "broker1:9092,broker2:9092",
             "extra": '{"connection": {"producer_config": {"ssl.ca.location": "/etc/ca.pem"}}}',
         },
     },
     "conn-fields": {
-        "schema_registry_url": _field("Schema registry", "URL, such as http://schema-registry:8081."),
+        "schema_registry_url": _field(
+            "Schema registry", "URL, such as http://schema-registry:8081."
+        ),
         "schema_registry_login": _field("Schema registry user", "Empty: no authentication."),
-        "schema_registry_password": _secret("Schema registry password", "Of the schema registry user."),
+        "schema_registry_password": _secret(
+            "Schema registry password", "Of the schema registry user."
+        ),
         "security_protocol": _field(
-            "Security protocol", "Of the brokers.", enum=[None, "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+            "Security protocol",
+            "Of the brokers.",
+            enum=[None, "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         ),
         "sasl_mechanism": _field("SASL mechanism", "Such as SCRAM-SHA-512."),
         "ssl_private_key": _secret("SSL private key", "PEM text of the client's key."),
@@ -167,9 +195,14 @@ _OBJECT_STORE: dict[str, Any] = {
     "ui-field-behaviour": {
         "hidden-fields": ["port", "schema", "login", "password"],
         "relabeling": {"host": "URI of bucket and prefix"},
-        "placeholders": {"host": "s3://bucket/lineage", "extra": '{"storage_conn_id": "aws_default"}'},
+        "placeholders": {
+            "host": "s3://bucket/lineage",
+            "extra": '{"storage_conn_id": "aws_default"}',
+        },
     },
     "conn-fields": {
-        "storage_conn_id": _field("Connection to the store", "Such as aws_default; empty: the machine's own access."),
+        "storage_conn_id": _field(
+            "Connection to the store", "Such as aws_default; empty: the machine's own access."
+        ),
     },
 }

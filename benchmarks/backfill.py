@@ -1,10 +1,11 @@
 """What a backfill costs on Spark: seconds and memory by size, shape and cores.
 
-Archives are written once and kept. Each line is one ``spark-submit`` of the job that ``spark-datahub backfill`` starts.
+Archives are written once and kept. Each line is one ``spark-submit`` of the job that
+``spark-datahub backfill`` starts.
 
-    python benchmarks/backfill.py                                  # a million events, on one core and two
-    python benchmarks/backfill.py --shape wide --events 1000 12000 48000 --cores 2
-    python benchmarks/backfill.py --shape objects --events 20000   # one object for each event
+    python benchmarks/backfill.py                                  # a million events, on one core
+    and two python benchmarks/backfill.py --shape wide --events 1000 12000 48000 --cores 2 python
+    benchmarks/backfill.py --shape objects --events 20000   # one object for each event
 """
 
 from __future__ import annotations
@@ -75,15 +76,32 @@ def backfill(folder: Path, source: Path, cores: int) -> str:
     """Run the job once, and return its figures."""
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
-    options = ["--master", f"local[{cores}]", "--driver-memory", "2g", "--conf", "spark.ui.enabled=false"]
+    options = [
+        "--master",
+        f"local[{cores}]",
+        "--driver-memory",
+        "2g",
+        "--conf",
+        "spark.ui.enabled=false",
+    ]
     plan = BackfillPlan((str(source),), f"file://{out}")
     command = plan.command(write_package(folder), str(SPARK / "spark-submit"), options)
-    env = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONPATH")}
-    env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(SPARK / "python"), "SPARK_LOCAL_DIRS": str(folder)}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("SPARK_HOME", "PYTHONPATH")
+    }
+    env |= {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": str(SPARK / "python"),
+        "SPARK_LOCAL_DIRS": str(folder),
+    }
     started = time.monotonic()
     with (folder / "spark.log").open("w") as log:
         # Workers would import the package from the current folder, if it is there.
-        status = subprocess.run(command, env=env, cwd=folder, stdout=log, stderr=log, check=False).returncode
+        status = subprocess.run(
+            command, env=env, cwd=folder, stdout=log, stderr=log, check=False
+        ).returncode
     if status:
         raise SystemExit(f"spark-submit ended with status {status}: see {folder / 'spark.log'}")
     summary = json.loads((out / "summary.json").read_text())
@@ -98,7 +116,9 @@ def backfill(folder: Path, source: Path, cores: int) -> str:
 
 def main() -> None:
     """Print the figures of each archive on each number of cores."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", choices=sorted(APPLICATION), default="mixed")
     parser.add_argument("--events", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
@@ -108,7 +128,10 @@ def main() -> None:
     for events in options.events:
         source = archive(options.folder, options.shape, events)
         for cores in options.cores:
-            print(f"{options.shape:<8} local[{cores}] {backfill(options.folder, source, cores)}", flush=True)
+            print(
+                f"{options.shape:<8} local[{cores}] {backfill(options.folder, source, cores)}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

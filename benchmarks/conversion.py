@@ -1,11 +1,13 @@
-"""How fast events are converted, as a share of what Python's own ``json.loads`` takes for the same bytes.
+"""How fast events are converted, as a share of what Python's own ``json.loads`` takes for the same
+bytes.
 
-    python benchmarks/conversion.py [ROUNDS]             # in this process, and the command as a whole
-    python benchmarks/conversion.py memory [BYTES]       # a gigabyte of each mix through the command
+    python benchmarks/conversion.py [ROUNDS]             # in this process, and the command as a
+    whole python benchmarks/conversion.py memory [BYTES]       # a gigabyte of each mix through the
+    command
 
-In this process, each round has applications that no round before had, in turn with ``json.loads`` of the same bytes.
-The command is ``spark-datahub convert``, with the interpreter's start and all imports. Times are CPU seconds, the best
-of the rounds, but for ``wall``.
+In this process, each round has applications that no round before had, in turn with ``json.loads``
+of the same bytes. The command is ``spark-datahub convert``, with the interpreter's start and all
+imports. Times are CPU seconds, the best of the rounds, but for ``wall``.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ from pathlib import Path
 
 from event_mix import MIXES, mixed_application, of_size, wide_application
 
-from airflow_provider_spark_datahub.conversion import Converter, Ending, LineageSettings, convert_single, json_lines
+from airflow_provider_spark_datahub.conversion import (
+    Converter,
+    Ending,
+    LineageSettings,
+    convert_single,
+    json_lines,
+)
 
 SETTINGS = LineageSettings.from_mapping({"datasets": "schemas"})
 APPLICATIONS: dict[str, tuple[Callable[[int], Iterator[bytes]], int]] = {
@@ -102,7 +110,9 @@ def memory(size: int) -> None:
             with path.open("wb") as file:
                 file.writelines(of_size(events(), size))
             wall, used, most = _cost(path)
-            print(f"memory, {mix}: {size / 1e6:.0f} MB, {wall:.1f} s wall, {used:.1f} s CPU, {most:.0f} MiB")
+            print(
+                f"memory, {mix}: {size / 1e6:.0f} MB, {wall:.1f} s wall, {used:.1f} s CPU, {most:.0f} MiB"
+            )
             path.unlink()
 
 
@@ -119,10 +129,14 @@ def _cost(path: Path) -> tuple[float, float, float]:
     # Of the wide mix, the column lineage is longer than the default.
     options = ["--set", "datasets=schemas", "--set", "max_string_length=50000000"]
     convert = [str(Path(sys.executable).with_name("spark-datahub")), "convert", str(path), *options]
-    child = subprocess.run([sys.executable, "-c", program, *convert], check=True, capture_output=True, text=True)
+    child = subprocess.run(
+        [sys.executable, "-c", program, *convert], check=True, capture_output=True, text=True
+    )
     status, wall, used, most = map(float, child.stdout.split())
     if status:
-        raise SystemExit(f"spark-datahub convert {path} ended with {os.waitstatus_to_exitcode(int(status))}")
+        raise SystemExit(
+            f"spark-datahub convert {path} ended with {os.waitstatus_to_exitcode(int(status))}"
+        )
     return wall, used, most
 
 

@@ -1,12 +1,13 @@
-"""Digests of everything that the conversion writes: compare them before and after a change that is to change nothing.
+"""Digests of everything that the conversion writes: compare them before and after a change that is
+to change nothing.
 
-    python benchmarks/conversion_digest.py > before.txt
-    python benchmarks/conversion_digest.py | diff before.txt - && echo the same bytes
-    python benchmarks/conversion_digest.py --lines /tmp/after    # and the lines themselves, a file for each digest
+    python benchmarks/conversion_digest.py > before.txt python benchmarks/conversion_digest.py |
+    diff before.txt - && echo the same bytes python benchmarks/conversion_digest.py --lines
+    /tmp/after    # and the lines themselves, a file for each digest
 
-All recorded events, generated applications and damaged events; three sets of settings; as text and decoded; per event
-and coalesced, with each ending and as the snapshot of a running job; with Spark's event logs. The lines are proposals
-and the sentences of the diagnostics.
+All recorded events, generated applications and damaged events; three sets of settings; as text and
+decoded; per event and coalesced, with each ending and as the snapshot of a running job; with
+Spark's event logs. The lines are proposals and the sentences of the diagnostics.
 """
 
 from __future__ import annotations
@@ -129,11 +130,18 @@ def coalesced(events: Iterable[object], log: Lines, settings: LineageSettings) -
         converter.add(event)
     for entry in log:
         converter.add_log_event(json.loads(entry))
-    yield from (proposal.to_json() for proposal in converter.snapshot(with_log=bool(log)).proposals(settings))
+    yield from (
+        proposal.to_json()
+        for proposal in converter.snapshot(with_log=bool(log)).proposals(settings)
+    )
     for succeeded in (None, True, False):
         conversion = converter.finish(Ending(succeeded))
         yield from (proposal.to_json() for proposal in conversion.proposals(settings))
-        yield from (*conversion.diagnostics.messages(), *conversion.diagnostics.gaps, *map(str, conversion.written))
+        yield from (
+            *conversion.diagnostics.messages(),
+            *conversion.diagnostics.gaps,
+            *map(str, conversion.written),
+        )
 
 
 WAYS: dict[str, Callable[[Iterable[object], Lines, LineageSettings], Iterator[str]]] = {
@@ -161,7 +169,10 @@ def main(folder: Path | None) -> None:
             forms: dict[str, list[Any]] = {"text": [*lines], "decoded": _decoded(lines)}
             for form, events in forms.items():
                 for way, convert in WAYS.items():
-                    texts = [text.encode("utf-8", "surrogatepass") for text in convert(events, log, settings)]
+                    texts = [
+                        text.encode("utf-8", "surrogatepass")
+                        for text in convert(events, log, settings)
+                    ]
                     total += len(texts)
                     output, title = b"\n".join(texts), f"{name}, {chosen}, {form}, {way}"
                     print(hashlib.sha256(output).hexdigest()[:16], len(texts), title)

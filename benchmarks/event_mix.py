@@ -1,12 +1,15 @@
-"""OpenLineage events for measurements: as many as wanted, the same on every run, and like those of real applications.
+"""OpenLineage events for measurements: as many as wanted, the same on every run, and like those of
+real applications.
 
-Every event is a recorded one with other names in it. Within an application the same parts come again byte by byte, as
-OpenLineage sends them. Two applications differ in run ids, times, names, paths, tables and columns, so that what a
-converter remembers of one does not help with the next; only what depends on Spark's version alone stays the same.
+Every event is a recorded one with other names in it. Within an application the same parts come
+again byte by byte, as OpenLineage sends them. Two applications differ in run ids, times, names,
+paths, tables and columns, so that what a converter remembers of one does not help with the next;
+only what depends on Spark's version alone stays the same.
 
-    mixed   all recorded jobs in turn: 271 events of nine applications, 4.5 KB each; then the same again as others
-    wide    applications that write 30 tables of 300 columns each: 122 events, 130 KB each
-    long    one application that never ends, with query after query on 200 sets of tables, 5 KB an event
+    mixed   all recorded jobs in turn: 271 events of nine applications, 4.5 KB each; then the same
+    again as others wide    applications that write 30 tables of 300 columns each: 122 events, 130
+    KB each long    one application that never ends, with query after query on 200 sets of tables, 5
+    KB an event
 """
 
 from __future__ import annotations
@@ -45,7 +48,11 @@ class RecordedJob:
         start, *others = events
         facets = start["run"]["facets"]
         # What the application is called, by itself and in the names of its jobs.
-        self._names = facets["spark_properties"]["properties"]["spark.app.name"], start["job"]["name"], "my_dag"
+        self._names = (
+            facets["spark_properties"]["properties"]["spark.app.name"],
+            start["job"]["name"],
+            "my_dag",
+        )
         self._own_runs = set(_RUN_ID.findall(json.dumps(start)))
         self.events = [self._split(event) for event in (start, *others)]
 
@@ -66,7 +73,9 @@ class RecordedJob:
         return "".join([values.get(part, part) for part in parts]).encode()
 
     def _split(self, event: dict[str, Any]) -> tuple[datetime, list[str]]:
-        text = json.dumps(self._marked(event) | {"eventTime": _TIME}, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(
+            self._marked(event) | {"eventTime": _TIME}, ensure_ascii=False, separators=(",", ":")
+        )
         for place in _PLACES:
             text = text.replace(json.dumps(place)[1:-1], place)
         return datetime.fromisoformat(event["eventTime"]), [*_PLACE.split(text), "\n"]
@@ -79,7 +88,10 @@ class RecordedJob:
         if isinstance(value, list):
             return [self._marked(item, above) for item in value]
         if isinstance(value, dict):
-            return {_marked_key(key, item): self._marked_item(key, item, above) for key, item in value.items()}
+            return {
+                _marked_key(key, item): self._marked_item(key, item, above)
+                for key, item in value.items()
+            }
         return self._marked_text(value) if isinstance(value, str) else value
 
     def _marked_item(self, key: str, item: Any, above: str) -> Any:
@@ -111,7 +123,9 @@ def _recorded(name: str) -> list[dict[str, Any]]:
 
 @cache
 def _mixed_jobs() -> list[RecordedJob]:
-    names = sorted(path.stem for path in CORPUS.glob("*.ndjson") if path.stem != "streaming_progress")
+    names = sorted(
+        path.stem for path in CORPUS.glob("*.ndjson") if path.stem != "streaming_progress"
+    )
     return [RecordedJob(_recorded(name)) for name in names]
 
 
@@ -120,21 +134,33 @@ def _wide_job() -> RecordedJob:
     start, *others = _recorded("a_csv_join_agg")
     model = next(event for event in others if event.get("outputs"))
     types = ("START", "RUNNING", "RUNNING", "COMPLETE")
-    queries = (_wide_event(model, table, event_type) for table in range(TABLES) for event_type in types)
+    queries = (
+        _wide_event(model, table, event_type) for table in range(TABLES) for event_type in types
+    )
     return RecordedJob([start, *queries, others[-1]])
 
 
 def _wide_event(model: dict[str, Any], table: int, event_type: str) -> dict[str, Any]:
     event: dict[str, Any] = json.loads(json.dumps(model))
-    event["eventType"], event["run"]["runId"] = event_type, f"01a1fd1c-36c1-768b-a4{table:02d}-000000000000"
+    event["eventType"], event["run"]["runId"] = (
+        event_type,
+        f"01a1fd1c-36c1-768b-a4{table:02d}-000000000000",
+    )
     for dataset in event["inputs"]:
         # The model's tables do not have these columns.
         del dataset["facets"]["schema"]
     output = event["outputs"][0]
     output["name"] = f"/lake/out/t{table}"
-    output["facets"]["schema"]["fields"] = [{"name": f"c{number}", "type": "string"} for number in range(COLUMNS)]
+    output["facets"]["schema"]["fields"] = [
+        {"name": f"c{number}", "type": "string"} for number in range(COLUMNS)
+    ]
     output["facets"]["columnLineage"]["fields"] = {
-        f"c{number}": {"inputFields": [_input("orders", number, "IDENTITY"), _input("customers", number, "JOIN")]}
+        f"c{number}": {
+            "inputFields": [
+                _input("orders", number, "IDENTITY"),
+                _input("customers", number, "JOIN"),
+            ]
+        }
         for number in range(COLUMNS)
     }
     return event
@@ -144,7 +170,12 @@ def _input(table: str, number: int, subtype: str) -> dict[str, Any]:
     kind = "DIRECT" if subtype == "IDENTITY" else "INDIRECT"
     transformation = {"type": kind, "subtype": subtype, "description": "", "masking": False}
     name = f"/lake/raw/{table}.csv"
-    return {"namespace": "file", "name": name, "field": f"s{number}", "transformations": [transformation]}
+    return {
+        "namespace": "file",
+        "name": name,
+        "field": f"s{number}",
+        "transformations": [transformation],
+    }
 
 
 def mixed_application(number: int) -> Iterator[bytes]:
@@ -166,11 +197,15 @@ def _whole(job: RecordedJob, number: int) -> Iterator[bytes]:
 
 
 def _run(job: RecordedJob, number: int, called: int) -> Iterator[bytes]:
-    return (job.line(index, own=number, called=called, names=called, runs=number) for index in range(len(job.events)))
+    return (
+        job.line(index, own=number, called=called, names=called, runs=number)
+        for index in range(len(job.events))
+    )
 
 
 def mixed_run(number: int) -> Iterator[bytes]:
-    """The events of one run of a job that runs every day, on the same tables: nine in a row run all recorded jobs.
+    """The events of one run of a job that runs every day, on the same tables: nine in a row run all
+    recorded jobs.
 
     :param number: below ten million; two numbers are two runs.
     """
@@ -179,12 +214,16 @@ def mixed_run(number: int) -> Iterator[bytes]:
 
 
 def wide_run(number: int) -> Iterator[bytes]:
-    """The events of one run of a job that writes the same wide tables every day. :param number: as above."""
+    """The events of one run of a job that writes the same wide tables every day. :param number: as
+    above.
+    """
     return _run(_wide_job(), number, called=0)
 
 
 def long_application() -> Iterator[bytes]:
-    """The events of one application without end: the same queries again and again as other runs, on other tables."""
+    """The events of one application without end: the same queries again and again as other runs, on
+    other tables.
+    """
     job = RecordedJob(_recorded("b_multi_sql_hive"))
     yield job.line(0, own=0, called=0, names=0, runs=0)
     for turn in count():

@@ -1,10 +1,13 @@
-"""What one huge event or application costs: twice as much for twice the size, if nothing is quadratic.
+"""What one huge event or application costs: twice as much for twice the size, if nothing is
+quadratic.
 
-    python benchmarks/event_size.py [SHARE]   # CPU, memory and checks of the time, for n and 2 n, or a share of them
+    python benchmarks/event_size.py [SHARE]   # CPU, memory and checks of the time, for n and 2 n,
+    or a share of them
 
-Shapes: ``inputs`` of one run, and ``outputs``; ``columns`` of one output, with ten inputs each; ``files`` that only
-column lineage names, below as many folders; ``generations`` of one table, created and dropped again and again.
-``tests/attacks/test_growth.py`` counts the steps of more shapes.
+Shapes: ``inputs`` of one run, and ``outputs``; ``columns`` of one output, with ten inputs each;
+``files`` that only column lineage names, below as many folders; ``generations`` of one table,
+created and dropped again and again. ``tests/attacks/test_growth.py`` counts the steps of more
+shapes.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ SETTINGS = {"datasets": "schemas"}
 Event = dict[str, Any]
 
 
-def event(number: int, kind: str, inputs: list[Event], outputs: list[Event], job_type: str = "SQL_JOB") -> bytes:
+def event(
+    number: int, kind: str, inputs: list[Event], outputs: list[Event], job_type: str = "SQL_JOB"
+) -> bytes:
     """Return an event of one application. :param number: of the run; 0 is the application's own."""
     facets: Event = {"processing_engine": {"name": "spark"}, "spark_jobDetails": {}}
     if number:
@@ -34,7 +39,11 @@ def event(number: int, kind: str, inputs: list[Event], outputs: list[Event], job
             "eventTime": f"2026-01-01T{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}Z",
             "producer": "https://github.com/OpenLineage/OpenLineage/tree/1.34.0/integration/spark",
             "run": {"runId": RUN.format(number), "facets": facets},
-            "job": {"namespace": "default", "name": "app.query", "facets": {"jobType": {"jobType": job_type}}},
+            "job": {
+                "namespace": "default",
+                "name": "app.query",
+                "facets": {"jobType": {"jobType": job_type}},
+            },
             "inputs": inputs,
             "outputs": outputs,
         }
@@ -47,12 +56,21 @@ def dataset(name: str, **facets: Any) -> Event:
 
 
 def _column(names: list[str], field: str) -> Event:
-    return {"inputFields": [{"namespace": "s3://bucket", "name": name, "field": field} for name in names]}
+    return {
+        "inputFields": [
+            {"namespace": "s3://bucket", "name": name, "field": field} for name in names
+        ]
+    }
 
 
 def inputs(count: int) -> Iterator[bytes]:
     """Yield one event with so many inputs."""
-    yield event(1, "COMPLETE", [dataset(f"/lake/t{index}") for index in range(count)], [dataset("/lake/out")])
+    yield event(
+        1,
+        "COMPLETE",
+        [dataset(f"/lake/t{index}") for index in range(count)],
+        [dataset("/lake/out")],
+    )
 
 
 def outputs(count: int) -> Iterator[bytes]:
@@ -66,12 +84,19 @@ def columns(count: int) -> Iterator[bytes]:
     names = [f"/lake/t{index}" for index in range(10)]
     lineage = {"fields": {f"c{index}": _column(names, f"s{index}") for index in range(count)}}
     schema = {"fields": [{"name": f"c{index}", "type": "string"} for index in range(count)]}
-    yield event(1, "COMPLETE", list(map(dataset, names)), [dataset("/out", schema=schema, columnLineage=lineage)])
+    yield event(
+        1,
+        "COMPLETE",
+        list(map(dataset, names)),
+        [dataset("/out", schema=schema, columnLineage=lineage)],
+    )
 
 
 def files(count: int) -> Iterator[bytes]:
     """Yield one event that names so many folders, and in its column lineage a file of each."""
-    lineage = {"fields": {f"c{index}": _column([f"/lake/t{index}/f.csv"], "s") for index in range(count)}}
+    lineage = {
+        "fields": {f"c{index}": _column([f"/lake/t{index}/f.csv"], "s") for index in range(count)}
+    }
     folders = [dataset(f"/lake/t{index}") for index in range(count)]
     yield event(1, "COMPLETE", folders, [dataset("/out", columnLineage=lineage)])
 
@@ -82,7 +107,9 @@ def generations(count: int) -> Iterator[bytes]:
     for number in range(1, 2 * count, 2):
         for more, state in ((0, "OVERWRITE"), (1, "DROP")):
             change = {"lifecycleStateChange": state}
-            yield event(number + more, "COMPLETE", [], [dataset("/lake/t", lifecycleStateChange=change)])
+            yield event(
+                number + more, "COMPLETE", [], [dataset("/lake/t", lifecycleStateChange=change)]
+            )
 
 
 SHAPES: dict[str, tuple[Callable[[int], Iterator[bytes]], int]] = {
@@ -97,7 +124,12 @@ SHAPES: dict[str, tuple[Callable[[int], Iterator[bytes]], int]] = {
 
 def convert(shape: str, count: int) -> None:
     """Convert in this process, and print what it took."""
-    from airflow_provider_spark_datahub.conversion import Converter, Ending, LineageSettings, time_limit
+    from airflow_provider_spark_datahub.conversion import (
+        Converter,
+        Ending,
+        LineageSettings,
+        time_limit,
+    )
 
     settings, checks = LineageSettings.from_mapping(SETTINGS), 0
 

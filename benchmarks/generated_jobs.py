@@ -1,10 +1,12 @@
-"""Precision and recall of lineage on generated jobs: run, judged, and shrunk to a few lines where it is wrong.
+"""Precision and recall of lineage on generated jobs: run, judged, and shrunk to a few lines where
+it is wrong.
 
     python benchmarks/generated_jobs.py --seeds 1-20 [--folder FOLDER] [--judge] [--shrink] [-v]
 
-Needs `make setup`. A seed is an application of 30 queries (``tests/generated_jobs``); tables of even ones are in Hive's
-catalogue. Prints the failing queries of each capture, precision and recall. --judge converts what an earlier run left
-in the folder again, without Spark. --shrink runs all that is smaller than a failing query, and prints what still fails.
+Needs `make setup`. A seed is an application of 30 queries (``tests/generated_jobs``); tables of
+even ones are in Hive's catalogue. Prints the failing queries of each capture, precision and recall.
+--judge converts what an earlier run left in the folder again, without Spark. --shrink runs all that
+is smaller than a failing query, and prints what still fails.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ def scripts_of(seed: int) -> list[Script]:
 
 
 def judged(folder: Path, seeds: Iterable[int], *, verbose: bool) -> list[Task]:
-    """Print the verdict on recordings, and return the failures, each of the first capture that has it."""
+    """Print the verdict on recordings, and return the failures, each of the first capture that has
+    it.
+    """
     tasks: dict[tuple[int, str, Failure], Task] = {}
     for capture in CAPTURES:
         counts: Counter[Failure] = Counter()
@@ -54,7 +58,9 @@ def judged(folder: Path, seeds: Iterable[int], *, verbose: bool) -> list[Task]:
             genes = {query.name: query for query in queries(seed)}
             for query, failures in sorted(verdict.wrong.items()):
                 for failure, edges in failures.items():
-                    print(f"{capture:8} seed {seed} {query}: {len(edges)} {failure[1]} {failure[0]}")
+                    print(
+                        f"{capture:8} seed {seed} {query}: {len(edges)} {failure[1]} {failure[0]}"
+                    )
                     if verbose:
                         print(*(f"    {edge}" for edge in sorted(edges)), sep="\n")
                     if query in genes:
@@ -74,7 +80,9 @@ def shrink(tasks: Iterable[Task], folder: Path) -> list[Task]:
         failing, smaller = _failures(current, folder), list[Task]()
         for task in current:
             wanted = (task.capture, task.failure)
-            fitting = [query for query in task.query.smaller() if wanted in failing[task.hive, query.genes]]
+            fitting = [
+                query for query in task.query.smaller() if wanted in failing[task.hive, query.genes]
+            ]
             if fitting:
                 smaller.append(replace(task, query=min(fitting, key=_size)))
             else:
@@ -87,24 +95,35 @@ def _size(query: Query) -> int:
     return len(script_of(query, "db", hive=True).lines)
 
 
-def _failures(tasks: Sequence[Task], folder: Path) -> dict[tuple[bool, object], set[tuple[str, Failure]]]:
+def _failures(
+    tasks: Sequence[Task], folder: Path
+) -> dict[tuple[bool, object], set[tuple[str, Failure]]]:
     """Run everything that is smaller than the tasks' queries by one gene, and return its failures."""
-    wanted = list(dict.fromkeys((task.hive, query.genes) for task in tasks for query in task.query.smaller()))
+    wanted = list(
+        dict.fromkeys((task.hive, query.genes) for task in tasks for query in task.query.smaller())
+    )
     named: dict[str, list[tuple[bool, Query]]] = {}
     for hive in (False, True):
         genes = [one for of_hive, one in wanted if of_hive == hive]
         for start in range(0, len(genes), _MOST):
             chosen = enumerate(genes[start : start + _MOST])
-            named[f"hive{start}" if hive else f"spark{start}"] = [(hive, Query(f"q{i:03d}", one)) for i, one in chosen]
+            named[f"hive{start}" if hive else f"spark{start}"] = [
+                (hive, Query(f"q{i:03d}", one)) for i, one in chosen
+            ]
     if named:
-        scripts = {name: [script_of(query, name, hive=hive) for hive, query in of] for name, of in named.items()}
+        scripts = {
+            name: [script_of(query, name, hive=hive) for hive, query in of]
+            for name, of in named.items()
+        }
         record(scripts, folder)
     failures: dict[tuple[bool, object], set[tuple[str, Failure]]] = {}
     for name, of_name in named.items():
         verdicts = {capture: judge(folder / name, capture).wrong for capture in CAPTURES}
         for hive, query in of_name:
             failures[hive, query.genes] = {
-                (capture, failure) for capture, wrong in verdicts.items() for failure in wrong.get(query.name, ())
+                (capture, failure)
+                for capture, wrong in verdicts.items()
+                for failure in wrong.get(query.name, ())
             }
     return failures
 
@@ -114,7 +133,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="1-3", help="from-to")
     parser.add_argument("--folder", type=Path, help="of the recordings; by default a temporary one")
-    parser.add_argument("--judge", action="store_true", help="convert earlier recordings, without Spark")
+    parser.add_argument(
+        "--judge", action="store_true", help="convert earlier recordings, without Spark"
+    )
     parser.add_argument("--shrink", action="store_true", help="shrink what fails")
     parser.add_argument("-v", "--verbose", action="store_true", help="print each wrong edge")
     options = parser.parse_args()
@@ -122,16 +143,22 @@ def main() -> None:
     seeds = range(int(first), int(last or first) + 1)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="generated-jobs-"))
     if not options.judge:
-        for seed, refused in record({str(seed): scripts_of(seed) for seed in seeds}, folder).items():
+        for seed, refused in record(
+            {str(seed): scripts_of(seed) for seed in seeds}, folder
+        ).items():
             for query, error in refused.items():
-                print(f"Spark refused {query} of seed {seed}: {error[error.rfind('Exception: ') :][:300]}")
+                print(
+                    f"Spark refused {query} of seed {seed}: {error[error.rfind('Exception: ') :][:300]}"
+                )
     tasks = judged(folder, seeds, verbose=options.verbose)
     shown = set()
     for task in shrink(tasks, folder / "smaller") if options.shrink else ():
         lines = "\n".join(script_of(replace(task.query, name="q1"), "db", hive=task.hive).lines)
         if lines not in shown:
             shown.add(lines)
-            print(f"\n# {task.capture}: {' '.join(reversed(task.failure))}{' (Hive)' if task.hive else ''}\n{lines}")
+            print(
+                f"\n# {task.capture}: {' '.join(reversed(task.failure))}{' (Hive)' if task.hive else ''}\n{lines}"
+            )
 
 
 if __name__ == "__main__":

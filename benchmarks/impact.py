@@ -1,11 +1,12 @@
-"""Recall and precision of ``spark-datahub impact``, against the truth: a corrupted write, and everything run again.
+"""Recall and precision of ``spark-datahub impact``, against the truth: a corrupted write, and
+everything run again.
 
     python benchmarks/impact.py [WORLDS]
 
-A world is a month of 20 tables in three layers and 60 tasks in three DAGs, with late runs, retries and backfills: 20
-tasks write the tables, 40 write a report each. Some tasks without lineage may hand on what one task wrote to another.
-Tables hold a hash per column, so that running everything again with one corrupted write shows exactly whose outputs
-change.
+A world is a month of 20 tables in three layers and 60 tasks in three DAGs, with late runs, retries
+and backfills: 20 tasks write the tables, 40 write a report each. Some tasks without lineage may
+hand on what one task wrote to another. Tables hold a hash per column, so that running everything
+again with one corrupted write shows exactly whose outputs change.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion import Fingerprint, HeldRun, Impact, Records, SilentTasks, Use
+from airflow_provider_spark_datahub.conversion import (
+    Fingerprint,
+    HeldRun,
+    Impact,
+    Records,
+    SilentTasks,
+    Use,
+)
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
 TABLES, TASKS, DAYS, DAGS = 20, 60, 30, 3
@@ -49,8 +57,15 @@ class Table:
 
     def read(self, day: str, *, of_day: bool) -> Content:
         """Return the hashes of what a scan sees: all, or a day."""
-        parts = [(name, content) for name, content in sorted(self.parts.items()) if not of_day or name == day]
-        return {column: _digest(tuple((name, content[column]) for name, content in parts)) for column in COLUMNS}
+        parts = [
+            (name, content)
+            for name, content in sorted(self.parts.items())
+            if not of_day or name == day
+        ]
+        return {
+            column: _digest(tuple((name, content[column]) for name, content in parts))
+            for column in COLUMNS
+        }
 
     def write(self, content: Content, day: str, number: int) -> None:
         """Write a part, as the table's mode says."""
@@ -63,9 +78,11 @@ class Table:
 
 
 class Task(NamedTuple):
-    """Task: its inputs, with whether it reads only its day; per output, the inputs of each column and the filters.
+    """Task: its inputs, with whether it reads only its day; per output, the inputs of each column
+    and the filters.
 
-    :param before: DAG and name of tasks whose writes tasks without lineage hand to it, with these tasks' names.
+    :param before: DAG and name of tasks whose writes tasks without lineage hand to it, with these
+        tasks' names.
     """
 
     dag: str
@@ -78,7 +95,9 @@ class Task(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Execution of a task: by its DAG run's day, its try, when it reads and writes (ms), and how far it comes."""
+    """Execution of a task: by its DAG run's day, its try, when it reads and writes (ms), and how
+    far it comes.
+    """
 
     task: Task
     day: str
@@ -88,8 +107,12 @@ class Run(NamedTuple):
     fails: str
 
 
-def world(seed: int, kinds: Sequence[str] = KINDS, silent: int = 0) -> tuple[list[tuple[str, str]], list[Run]]:
-    """Return the tables, as kinds and modes, and the executions, in order. :param silent: tasks without lineage."""
+def world(
+    seed: int, kinds: Sequence[str] = KINDS, silent: int = 0
+) -> tuple[list[tuple[str, str]], list[Run]]:
+    """Return the tables, as kinds and modes, and the executions, in order. :param silent: tasks
+    without lineage.
+    """
     dice = random.Random(seed)
     tables = [(dice.choice(kinds), dice.choice(MODES)) for _ in range(TASKS)]
     tasks = []
@@ -103,15 +126,22 @@ def world(seed: int, kinds: Sequence[str] = KINDS, silent: int = 0) -> tuple[lis
         for table in written:
             sources = [(used, column) for used in inputs for column in COLUMNS] or [(-1, "")]
             filters = dice.sample(sources, dice.choice((0, 0, 1)))
-            columns = {column: {*dice.sample(sources, 1), *dice.choices(sources, k=2), *filters} for column in COLUMNS}
-            outputs[table] = {column: tuple(sorted(of - {(-1, "")})) for column, of in columns.items()}
+            columns = {
+                column: {*dice.sample(sources, 1), *dice.choices(sources, k=2), *filters}
+                for column in COLUMNS
+            }
+            outputs[table] = {
+                column: tuple(sorted(of - {(-1, "")})) for column, of in columns.items()
+            }
         hidden = frozenset(used for used in inputs if dice.random() < 0.15)
         tasks.append(Task(f"dag{number * DAGS // TASKS}", f"task{number}", inputs, outputs, hidden))
     others = random.Random(-1 - seed)
     for place in range(silent):
         first, last = sorted(others.sample(range(TASKS), 2))
         step, before = f"step{place}", tasks[last].before
-        tasks[last] = tasks[last]._replace(before=(*before, (tasks[first].dag, tasks[first].name, step)))
+        tasks[last] = tasks[last]._replace(
+            before=(*before, (tasks[first].dag, tasks[first].name, step))
+        )
         tasks[first] = tasks[first]._replace(after=(*tasks[first].after, step))
     planned = []
     for day in range(DAYS):
@@ -132,37 +162,65 @@ def world(seed: int, kinds: Sequence[str] = KINDS, silent: int = 0) -> tuple[lis
 
 
 def replay(
-    tables: Sequence[tuple[str, str]], runs: Sequence[Run], wrong: tuple[int, int, str] | None = None
+    tables: Sequence[tuple[str, str]],
+    runs: Sequence[Run],
+    wrong: tuple[int, int, str] | None = None,
 ) -> Iterator[tuple[Fingerprint, list[Content]]]:
     """Yield the fingerprint of each execution, and what it wrote.
 
-    :param wrong: number of the execution, and table and column of the write to corrupt; no column for all of them.
+    :param wrong: number of the execution, and table and column of the write to corrupt; no column
+        for all of them.
     """
     urn = "urn:li:dataset:(urn:li:dataPlatform:{},shop.t{},PROD)"
-    state = [Table(urn.format(kind, number), kind, mode) for number, (kind, mode) in enumerate(tables)]
+    state = [
+        Table(urn.format(kind, number), kind, mode) for number, (kind, mode) in enumerate(tables)
+    ]
     handed = dict[tuple[str, str], int]()
     for number, run in enumerate(runs):
         task, day = run.task, run.day
         given = [handed.get((name, day)) for _, name, _ in task.before]
         inputs = {state[table].urn: Use(_version(state[table])) for table in task.inputs}
-        outputs, written, edges = dict[str, Use](), list[Content](), dict[tuple[str, str], list[tuple[str, str]]]()
+        outputs, written, edges = (
+            dict[str, Use](),
+            list[Content](),
+            dict[tuple[str, str], list[tuple[str, str]]](),
+        )
         seen = {used: state[used].read(day, of_day=of_day) for used, of_day in task.inputs.items()}
         for table, columns in task.outputs.items() if run.fails != "before" else ():
             content = {
-                column: _digest((task.name, day, column, *(seen[used][source] for used, source in sources), *given))
+                column: _digest(
+                    (
+                        task.name,
+                        day,
+                        column,
+                        *(seen[used][source] for used, source in sources),
+                        *given,
+                    )
+                )
                 for column, sources in columns.items()
             }
             if wrong is not None and (number, table) == wrong[:2]:
-                content |= {column: _digest((content[column], 1)) for column in COLUMNS if wrong[2] in ("", column)}
+                content |= {
+                    column: _digest((content[column], 1))
+                    for column in COLUMNS
+                    if wrong[2] in ("", column)
+                }
             target = state[table]
-            target.write({**content, "size": _digest((task.name, day, table)) * 7919 + run.number % 3}, day, number)
+            target.write(
+                {**content, "size": _digest((task.name, day, table)) * 7919 + run.number % 3},
+                day,
+                number,
+            )
             outputs[target.urn] = _written(target, run)
             written.append(content)
             for column, sources in columns.items():
                 for used, source in sources:
                     edges.setdefault((target.urn, state[used].urn), []).append((column, source))
         names = list(inputs | outputs)
-        numbered = tuple((names.index(output), names.index(used), tuple(of)) for (output, used), of in edges.items())
+        numbered = tuple(
+            (names.index(output), names.index(used), tuple(of))
+            for (output, used), of in edges.items()
+        )
         hidden = tuple(state[used].urn for used in task.hidden)
         key = AttemptKey(task.dag, f"scheduled__{day}", task.name, -1, run.number)
         known = Fingerprint(key, *run.window, not run.fails, "", inputs, outputs, numbered, hidden)
@@ -173,12 +231,17 @@ def replay(
 def _silent(task: Task, run_id: str) -> SilentTasks:
     before = tuple(step for dag, _, step in task.before if dag == task.dag)
     return SilentTasks(
-        before, task.after, tuple((dag, run_id, step) for dag, _, step in task.before if dag != task.dag)
+        before,
+        task.after,
+        tuple((dag, run_id, step) for dag, _, step in task.before if dag != task.dag),
     )
 
 
 def _written(table: Table, run: Run) -> Use:
-    size = table.sizes.get({"append": "", "partition": run.day}.get(table.mode, "")) or [*table.sizes.values()][-1]
+    size = (
+        table.sizes.get({"append": "", "partition": run.day}.get(table.mode, ""))
+        or [*table.sizes.values()][-1]
+    )
     jitter = random.Random(run.at_ms).randrange(-900, 900)
     start_ms, end_ms = run.at_ms + jitter, run.at_ms + 1000 + jitter
     known = size if table.kind != "delta" else None
@@ -233,7 +296,12 @@ def outcomes(
     original = list(replay(tables, runs))
     known = [record for record, _ in original]
     records, dice = Records(held(known) if by_datahub else known), random.Random(seed)
-    writes = [(number, table) for number, run in enumerate(runs) if run.fails != "before" for table in run.task.outputs]
+    writes = [
+        (number, table)
+        for number, run in enumerate(runs)
+        if run.fails != "before"
+        for table in run.task.outputs
+    ]
     for number, table in dice.sample(writes, most):
         column, origin = dice.choice(("", *COLUMNS)), original[number][0]
         again = replay(tables, runs, (number, table, column))
@@ -241,7 +309,12 @@ def outcomes(
         wrong = [record for (record, before), (_, after) in pairs if before != after]
         changed = {_instance(record) for record in wrong}
         # These did not run after an attempt that failed.
-        changed |= {(*_instance(of)[:2], step, -1) for of in wrong if of.succeeded for step in of.silent.after}
+        changed |= {
+            (*_instance(of)[:2], step, -1)
+            for of in wrong
+            if of.succeeded
+            for step in of.silent.after
+        }
         urn = f"shop.t{table}"
         write = [
             write for write in records.writes_of(urn, since_ms=0)
@@ -261,8 +334,13 @@ def _shares(found: Iterable[Outcome]) -> str:
     known = list(found)
     right = sum(len(one.reached & one.changed) for one in known)
     recall = right / sum(len(one.changed) for one in known)
-    reached, downstream = sum(len(one.reached) for one in known), sum(one.found.downstream for one in known)
-    saved = mean(1 - len(one.reached) / one.found.downstream for one in known if one.found.downstream)
+    reached, downstream = (
+        sum(len(one.reached) for one in known),
+        sum(one.found.downstream for one in known),
+    )
+    saved = mean(
+        1 - len(one.reached) / one.found.downstream for one in known if one.found.downstream
+    )
     return (
         f"recall {recall:.3f}, precision {right / reached:.3f}, "
         f"reached {reached / len(known):.0f} of {downstream / len(known):.0f}, saved {saved:.0%}"
@@ -273,6 +351,10 @@ if __name__ == "__main__":
     worlds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     silent = (one for seed in range(worlds) for one in outcomes(seed, 20, silent=10))
     print(f"with 10 tasks without lineage: {_shares(silent)}")
-    known = (one for seed in range(worlds) for one in outcomes(seed, 20, silent=10, by_datahub=True))
+    known = (
+        one for seed in range(worlds) for one in outcomes(seed, 20, silent=10, by_datahub=True)
+    )
     print(f"the same, by DataHub's runs: {_shares(known)}")
-    print(f"all tasks with lineage: {_shares(one for seed in range(worlds) for one in outcomes(seed, 20))}")
+    print(
+        f"all tasks with lineage: {_shares(one for seed in range(worlds) for one in outcomes(seed, 20))}"
+    )

@@ -1,7 +1,7 @@
 """Cost of importing the operator in a DAG file, beside the plain SparkSubmitOperator.
 
-Each import runs in a new interpreter; the two take turns, so that both see the same machine. CPU seconds of the process
-are compared (wall time is shown, and is noisier).
+Each import runs in a new interpreter; the two take turns, so that both see the same machine. CPU
+seconds of the process are compared (wall time is shown, and is noisier).
 
     python benchmarks/import_cost.py [RUNS]
 """
@@ -15,7 +15,9 @@ import sys
 import time
 
 PLAIN = "from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator"
-OURS = "from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator"
+OURS = (
+    "from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator"
+)
 HEAVY = ("datahub", "pyspark", "pandas")
 
 
@@ -24,7 +26,9 @@ def cost(statement: str) -> tuple[float, float]:
     before, started = os.times(), time.perf_counter()
     subprocess.run([sys.executable, "-c", statement], check=True, capture_output=True)
     wall, after = time.perf_counter() - started, os.times()
-    used = after.children_user - before.children_user + after.children_system - before.children_system
+    used = (
+        after.children_user - before.children_user + after.children_system - before.children_system
+    )
     return used, wall
 
 

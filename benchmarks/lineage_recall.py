@@ -1,8 +1,10 @@
-"""Precision and recall of lineage on recorded jobs whose truth was written before their events were looked at.
+"""Precision and recall of lineage on recorded jobs whose truth was written before their events were
+looked at.
 
-Each job of ``tests/data/hard_jobs`` and ``field_jobs`` is converted three times: from OpenLineage's events, from them
-with Spark's event log, and from the log alone. Prints precision and recall of datasets, and of direct columns; then, of
-both sources, the number of edges by the source that names them, and how many of these are false.
+Each job of ``tests/data/hard_jobs`` and ``field_jobs`` is converted three times: from OpenLineage's
+events, from them with Spark's event log, and from the log alone. Prints precision and recall of
+datasets, and of direct columns; then, of both sources, the number of edges by the source that names
+them, and how many of these are false.
 
     python benchmarks/lineage_recall.py [JOB ...]
 """
@@ -19,7 +21,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending
 from airflow_provider_spark_datahub.conversion.diagnostics import LEFT_OUT
 from tests.conversion.builders import settings
-from tests.conversion.test_hard_jobs import CORPORA, found_edges, log_events, recorded, true_edges, truth_of
+from tests.conversion.test_hard_jobs import (
+    CORPORA,
+    found_edges,
+    log_events,
+    recorded,
+    true_edges,
+    truth_of,
+)
 
 SOURCES = ("events", "both", "log")
 EDGES, FALSE = Counter[str](), Counter[str]()
@@ -47,7 +56,9 @@ def converted(recording: str, source: str) -> Conversion:
 
 
 def counts(recording: str, source: str) -> list[int]:
-    """Return the true edges, and of those that were found the true and the false ones: of datasets, then of columns."""
+    """Return the true edges, and of those that were found the true and the false ones: of datasets,
+    then of columns.
+    """
     conversion = converted(recording, source)
     found = found_edges(conversion)
     if source == "both":
@@ -80,12 +91,17 @@ def _count_sources(recording: str, conversion: Conversion) -> None:
 def _cell(numbers: list[int]) -> str:
     """Return precision and recall."""
     true, found, false = numbers
-    return f"{found / (found + false) if found + false else 1:.3f} / {found / true if true else 1:.3f}"
+    return (
+        f"{found / (found + false) if found + false else 1:.3f} / {found / true if true else 1:.3f}"
+    )
 
 
 def _total(rows: Iterable[list[list[int]]]) -> list[list[int]]:
     """Return the sums of rows, which have counts for each source."""
-    return [[sum(column) for column in zip(*of_source, strict=True)] for of_source in zip(*rows, strict=True)]
+    return [
+        [sum(column) for column in zip(*of_source, strict=True)]
+        for of_source in zip(*rows, strict=True)
+    ]
 
 
 def main() -> None:
@@ -94,7 +110,12 @@ def main() -> None:
     rows: dict[str, list[list[int]]] = {}
     totals: dict[str, list[list[int]]] = {}
     for corpus, cases in CORPORA.items():
-        names = [name for case, truth in cases.items() if not wanted or case in wanted for name in truth["recorded"]]
+        names = [
+            name
+            for case, truth in cases.items()
+            if not wanted or case in wanted
+            for name in truth["recorded"]
+        ]
         of_corpus = {name: [counts(name, source) for source in SOURCES] for name in names}
         totals |= {f"all of {corpus}": _total(of_corpus.values())} if names else {}
         rows |= of_corpus
@@ -102,7 +123,9 @@ def main() -> None:
     print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}")
     for name, row in rows.items():
         datasets, columns = ([_cell(numbers[i : i + 3]) for numbers in row] for i in (0, 3))
-        print(f"| {name} | {row[0][0]} | {' | '.join(datasets)} | {row[0][3]} | {' | '.join(columns)} |")
+        print(
+            f"| {name} | {row[0][0]} | {' | '.join(datasets)} | {row[0][3]} | {' | '.join(columns)} |"
+        )
     print("\n| named by | edges | false |\n|---|---|---|")
     for source, count in EDGES.most_common():
         print(f"| {source} | {count} | {FALSE[source]} |")

@@ -2,8 +2,8 @@
 
     python benchmarks/outbox_rates.py [--entries 50000] [--folder /dev/shm]
 
-One process measures what one more entry costs, ``pending``, and one drain to a sink that does nothing. It prints
-seconds by the clock and of the processor.
+One process measures what one more entry costs, ``pending``, and one drain to a sink that does
+nothing. It prints seconds by the clock and of the processor.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class Null(Sink):
 def fill(outbox: Outbox, entries: int) -> None:
     """Put one entry for each of many task instances."""
     for number in range(entries):
-        urns = [f"urn:li:dataJob:(urn:li:dataFlow:(spark,f,c),{number}.{one}" for one in range(PROPOSALS)]
+        urns = [
+            f"urn:li:dataJob:(urn:li:dataFlow:(spark,f,c),{number}.{one}"
+            for one in range(PROPOSALS)
+        ]
         proposals = [Proposal("dataJob", urn, "dataJobInfo", {"name": urn}) for urn in urns]
         key = AttemptKey("dag", "run", f"task{number}", -1, 1)
         outbox.put(key, proposals, spark_succeeded=True, connection_id="c")
@@ -57,20 +60,31 @@ def print_rates(folder: Path, entries: int) -> None:
     outbox = Outbox(LocalStorage(folder / "outbox"), OutboxLimits(max_bytes=2**40))
     with patch("os.fsync"):
         fill(outbox, entries)
-    proposals = [Proposal("dataJob", f"urn:li:dataJob:{number}", "status", {"removed": False}) for number in range(20)]
+    proposals = [
+        Proposal("dataJob", f"urn:li:dataJob:{number}", "status", {"removed": False})
+        for number in range(20)
+    ]
 
     def put() -> None:
         for try_number in range(1, 101):
             outbox.put(
-                AttemptKey("dag", "run", "one", -1, try_number), proposals, spark_succeeded=True, connection_id="c"
+                AttemptKey("dag", "run", "one", -1, try_number),
+                proposals,
+                spark_succeeded=True,
+                connection_id="c",
             )
 
     print_seconds("100 further entries, each synced", put)
     program = "from airflow_provider_spark_datahub.cli import app_main; app_main()"
     command = [sys.executable, "-c", program, "pending", "--outbox", str(folder / "outbox")]
-    print_seconds("spark-datahub pending", lambda: subprocess.run(command, check=False, stdout=subprocess.DEVNULL))
+    print_seconds(
+        "spark-datahub pending",
+        lambda: subprocess.run(command, check=False, stdout=subprocess.DEVNULL),
+    )
     count = len(outbox.names())
-    seconds = print_seconds("drained to a sink that does nothing", Drain(outbox, lambda _: (Null(), None)).run)
+    seconds = print_seconds(
+        "drained to a sink that does nothing", Drain(outbox, lambda _: (Null(), None)).run
+    )
     print(f"{count / seconds:.0f} entries a second")
 
 

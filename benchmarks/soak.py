@@ -1,13 +1,15 @@
-"""Does anything get lost? Tasks, a GMS of changing mood, drainers and tasks that are killed, and a disk that fills.
+"""Does anything get lost? Tasks, a GMS of changing mood, drainers and tasks that are killed, and a
+disk that fills.
 
     PYTHONPATH=. python benchmarks/soak.py [--minutes 10] [--seed 1]
 
-Eight tasks at a time (processes without Airflow) write a recorded job's events, each with run ids of its own, and end
-within a budget of 6 s. GMS changes its mood every few seconds: it stores, refuses connections, answers 429 or 503,
-hangs, resets, or stores and loses the answer. Two drainers work beside them. Every few seconds a drainer or a task is
-killed (SIGKILL). The outbox is on a tmpfs that something else fills (root only; otherwise it has a small quota). At the
-end GMS is well, the outbox is drained, and each task's lineage is made once more, into a file: whatever is in it must
-have been stored.
+Eight tasks at a time (processes without Airflow) write a recorded job's events, each with run ids
+of its own, and end within a budget of 6 s. GMS changes its mood every few seconds: it stores,
+refuses connections, answers 429 or 503, hangs, resets, or stores and loses the answer. Two drainers
+work beside them. Every few seconds a drainer or a task is killed (SIGKILL). The outbox is on a
+tmpfs that something else fills (root only; otherwise it has a small quota). At the end GMS is well,
+the outbox is drained, and each task's lineage is made once more, into a file: whatever is in it
+must have been stored.
 """
 
 from __future__ import annotations
@@ -41,20 +43,31 @@ from airflow_provider_spark_datahub.capture import ParentRun, SparkSubmit, Submi
 from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline, Sink
-from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, Entry, LocalStorage, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox import (
+    Drain,
+    DrainLimits,
+    Entry,
+    LocalStorage,
+    Outbox,
+    OutboxLimits,
+)
 from airflow_provider_spark_datahub.delivery.sinks import FileSink, RestSettings, RestSink
 from tests.capture.installations import executable, openlineage_jar, spark_at
 
 TASKS, DRAINERS = 8, 2
 BUDGET = 6.0
 START_MS = 1_767_225_900_000
-EVENTS = Path(__file__).parents[1] / "tests" / "data" / "corpus" / "events" / "a_csv_join_agg.ndjson"
+EVENTS = (
+    Path(__file__).parents[1] / "tests" / "data" / "corpus" / "events" / "a_csv_join_agg.ndjson"
+)
 RUN_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MOODS = ("well", "well", "well", "refused", "429", "503", "hangs", "resets", "deaf")
 """``deaf``: it stores, and its answer is lost."""
 MOST_RUNS = 1_000_000
 MOST_FUTILE_DRAINS = 3
-"""After as many drains that settle nothing, the rest counts as left: a busy machine may keep one from its work."""
+"""After as many drains that settle nothing, the rest counts as left: a busy machine may keep one
+from its work.
+"""
 
 
 @dataclass
@@ -90,7 +103,11 @@ class Gms:
             time.sleep(0.1)
         if mood in ("resets", "deaf", "hangs"):
             return
-        status, content = (200, b'{"value": "success"}') if mood == "well" else (int(mood), b'{"message": "not now"}')
+        status, content = (
+            (200, b'{"value": "success"}')
+            if mood == "well"
+            else (int(mood), b'{"message": "not now"}')
+        )
         handler.send_response(status)
         handler.send_header("Content-Type", "application/json")
         handler.send_header("Content-Length", str(len(content)))
@@ -140,7 +157,10 @@ class Place:
 
     def open_outbox(self, location: str = "", limits: OutboxLimits | None = None) -> Outbox:
         """The outbox at a location; by default the one of the soak."""
-        storage, limits = LocalStorage(Path(location or self.outbox)), limits or OutboxLimits(max_bytes=self.quota)
+        storage, limits = (
+            LocalStorage(Path(location or self.outbox)),
+            limits or OutboxLimits(max_bytes=self.quota),
+        )
         return Outbox(storage, limits, self.root / "events" / "task")
 
     def left(self) -> int:
@@ -149,7 +169,9 @@ class Place:
 
     def open_sink(self, _: str) -> tuple[Sink | None, str | None]:
         """GMS."""
-        return RestSink(RestSettings.from_connection(ConnectionParts(self.url, extra={"timeout_sec": 3}))), None
+        return RestSink(
+            RestSettings.from_connection(ConnectionParts(self.url, extra={"timeout_sec": 3}))
+        ), None
 
 
 def attempt(place: Place, number: int, sink: Sink | None = None) -> None:
@@ -170,10 +192,19 @@ def attempt(place: Place, number: int, sink: Sink | None = None) -> None:
         openlineage_jar=str(place.root / "openlineage-spark_2.13-1.53.0.jar"),
     )
     run = DagRun(AirflowSite(), "soak", f"run{number}")
-    connections = task.Connections(place.open_sink if sink is None else lambda _: (sink, None), place.open_outbox)
-    lineage = task.AttemptLineage(options, TaskAttempt(run, "build", 1, start_ms=START_MS), connections)
-    spark = SparkSubmit("spark-submit", {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(home)}, local_driver=True)
-    parents = (ParentRun("default", name, str(uuid.uuid5(uuid.NAMESPACE_URL, f"{number}{name}"))) for name in "ab")
+    connections = task.Connections(
+        place.open_sink if sink is None else lambda _: (sink, None), place.open_outbox
+    )
+    lineage = task.AttemptLineage(
+        options, TaskAttempt(run, "build", 1, start_ms=START_MS), connections
+    )
+    spark = SparkSubmit(
+        "spark-submit", {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(home)}, local_driver=True
+    )
+    parents = (
+        ParentRun("default", name, str(uuid.uuid5(uuid.NAMESPACE_URL, f"{number}{name}")))
+        for name in "ab"
+    )
     properties = lineage.inject(Submission(), spark, *parents).submission.effective_properties()
     events = Path(properties["spark.openlineage.transport.location"])
     events.parent.mkdir(parents=True, exist_ok=True)
@@ -220,7 +251,12 @@ def drain(place: Place, *, over: bool = False) -> None:
         os.nice(10)
     while True:
         with contextlib.suppress(OSError):
-            Drain(place.open_outbox(), place.open_sink, DrainLimits(seconds=20, entry_seconds=5), finish=finish).run()
+            Drain(
+                place.open_outbox(),
+                place.open_sink,
+                DrainLimits(seconds=20, entry_seconds=5),
+                finish=finish,
+            ).run()
         if over or (place.root / "stop").exists():
             return
         time.sleep(1)
@@ -228,12 +264,16 @@ def drain(place: Place, *, over: bool = False) -> None:
 
 @contextlib.contextmanager
 def disk(folder: Path) -> Iterator[Callable[[bool], None]]:
-    """Yield a function that fills the disk at ``folder``, and empties it again. Without root it does nothing."""
+    """Yield a function that fills the disk at ``folder``, and empties it again. Without root it
+    does nothing.
+    """
     folder.mkdir()
     mounted = (
         os.geteuid() == 0
         and not subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], check=False, capture_output=True
+            ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)],
+            check=False,
+            capture_output=True,
         ).returncode
     )
     print("the outbox is on a tmpfs of 16 MB" if mounted else "the outbox has a quota of 4 MB")
@@ -254,7 +294,9 @@ def disk(folder: Path) -> Iterator[Callable[[bool], None]]:
             subprocess.run(["umount", str(folder)], check=False)
 
 
-def soak(place: Place, gms: Gms, fill: Callable[[bool], None], seconds: float, dice: random.Random) -> Counter[str]:
+def soak(
+    place: Place, gms: Gms, fill: Callable[[bool], None], seconds: float, dice: random.Random
+) -> Counter[str]:
     """Run tasks and drainers for a time, and return how often what happened."""
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["benchmarks.soak"])
@@ -300,7 +342,9 @@ def soak(place: Place, gms: Gms, fill: Callable[[bool], None], seconds: float, d
 
 
 def expected_aspects(place: Place, number: int) -> set[tuple[str, str]]:
-    """Make an attempt's lineage again, into a folder, and return the entities and names of its aspects."""
+    """Make an attempt's lineage again, into a folder, and return the entities and names of its
+    aspects.
+    """
     folder = place.root / f"again-{number}"
     attempt(place, number, FileSink(folder))
     written = [each for file in folder.iterdir() for each in json.loads(file.read_text())]
@@ -311,11 +355,16 @@ def expected_aspects(place: Place, number: int) -> set[tuple[str, str]]:
 
 def count_losses(place: Place, gms: Gms) -> None:
     """Make each attempt's lineage again, and compare it with what GMS stored."""
-    reports = {int(path.stem): json.loads(path.read_text() or "{}") for path in (place.root / "reports").iterdir()}
+    reports = {
+        int(path.stem): json.loads(path.read_text() or "{}")
+        for path in (place.root / "reports").iterdir()
+    }
     lost, reported, missing = 0, 0, Counter[str]()
     expected_pairs = 0
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("forkserver")) as processes:
-        again = processes.map(expected_aspects, itertools.repeat(place), sorted(reports), chunksize=64)
+        again = processes.map(
+            expected_aspects, itertools.repeat(place), sorted(reports), chunksize=64
+        )
         expectations = dict(zip(sorted(reports), again, strict=True))
     for number, report in sorted(reports.items()):
         expected_pairs += len(expectations[number])
@@ -324,17 +373,25 @@ def count_losses(place: Place, gms: Gms) -> None:
             reported += 1
         elif absent:
             lost += 1
-            missing.update(f"attempt {number}: {aspect} {json.dumps(report)[:1500]}" for _, aspect in absent)
+            missing.update(
+                f"attempt {number}: {aspect} {json.dumps(report)[:1500]}" for _, aspect in absent
+            )
     left = place.open_outbox()
     seconds = sorted(report["seconds"] for report in reports.values() if "seconds" in report)
     print(f"attempts: {len(reports)}, ended: {len(seconds)}, aspects expected: {expected_pairs}")
-    print(f"lost: {lost}; neither delivered nor kept, and reported so (disk full, then killed or GMS out): {reported}")
-    print(f"stored more than once: {sum(count > 1 for count in gms.stored.values())} of {len(gms.stored)}")
+    print(
+        f"lost: {lost}; neither delivered nor kept, and reported so (disk full, then killed or GMS out): {reported}"
+    )
+    print(
+        f"stored more than once: {sum(count > 1 for count in gms.stored.values())} of {len(gms.stored)}"
+    )
     print(f"left: {place.left()} in the outbox, {len(list(left.quarantined()))} quarantined, "
           f"{len(left.storage.stored('corrupt'))} corrupt, {len(left.storage.stored('leases'))} leases")  # fmt: skip
     for quarantined in left.quarantined():
         print(f"QUARANTINED {quarantined.name}: {quarantined.reasons}")
-    print(f"lineage took {seconds[len(seconds) // 2]:.1f} s (median), {seconds[-1]:.1f} s (longest), budget {BUDGET} s")
+    print(
+        f"lineage took {seconds[len(seconds) // 2]:.1f} s (median), {seconds[-1]:.1f} s (longest), budget {BUDGET} s"
+    )
     for sentence, count in missing.most_common(10):
         print(f"LOST {count}: {sentence}")
 
@@ -354,7 +411,13 @@ def main() -> None:
         executable(spark_at(place.root / "spark") / "bin/spark-submit")
         openlineage_jar(place.root / "openlineage-spark_2.13-1.53.0.jar")
         happened = soak(place, gms, fill, arguments.minutes * 60, random.Random(arguments.seed))
-        print(", ".join(f"{what}: {count}" for what, count in sorted(happened.items()) if count or what == "hung"))
+        print(
+            ", ".join(
+                f"{what}: {count}"
+                for what, count in sorted(happened.items())
+                if count or what == "hung"
+            )
+        )
         print("requests:", dict(gms.requests))
         left, futile = place.left(), 0
         print("left when the tasks had ended:", left)

@@ -1,7 +1,9 @@
-"""Two DAGs of a shop: the second runs whenever the job of the first has really written the table that it reads.
+"""Two DAGs of a shop: the second runs whenever the job of the first has really written the table
+that it reads.
 
-``emit_assets`` makes an asset event of each dataset that the Spark job wrote; nothing is declared in the first DAG. The
-second is scheduled on one of them by its URI. Needs the connections and ``SHOP_LAKE`` of ``shop_lineage``.
+``emit_assets`` makes an asset event of each dataset that the Spark job wrote; nothing is declared
+in the first DAG. The second is scheduled on one of them by its URI. Needs the connections and
+``SHOP_LAKE`` of ``shop_lineage``.
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ from airflow_provider_spark_datahub.operators import SparkSubmitDatahubOperator
 
 JOBS = Path(__file__).parent / "jobs"
 LAKE = os.environ.get("SHOP_LAKE", "/tmp/shop")
-SPARK = {"conn_id": "spark_default", "datahub_conn_id": "datahub_default", "application_args": [LAKE]}
+SPARK = {
+    "conn_id": "spark_default",
+    "datahub_conn_id": "datahub_default",
+    "application_args": [LAKE],
+}
 
 with DAG(
     dag_id="asset_orders",
@@ -41,4 +47,6 @@ with DAG(
     default_args=SPARK,
     tags=["example", "lineage", "assets"],
 ):
-    SparkSubmitDatahubOperator(task_id="revenue", name="asset_revenue", application=str(JOBS / "revenue.py"))
+    SparkSubmitDatahubOperator(
+        task_id="revenue", name="asset_revenue", application=str(JOBS / "revenue.py")
+    )

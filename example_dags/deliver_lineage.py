@@ -1,7 +1,9 @@
-"""Deliver the pending entries of the outbox, of all DAGs: lineage that DataHub did not take when a task ended.
+"""Deliver the pending entries of the outbox, of all DAGs: lineage that DataHub did not take when a
+task ended.
 
-Every ten minutes, for nine minutes at most: a DataHub that is down for a night does not keep a worker busy, since each
-run gives it up after three failed deliveries, and the other entries wait for the next run.
+Every ten minutes, for nine minutes at most: a DataHub that is down for a night does not keep a
+worker busy, since each run gives it up after three failed deliveries, and the other entries wait
+for the next run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A Spark job without OpenLineage's listener: its lineage comes from Spark's own event log.
 
-Nothing is injected but the log itself, and not even that if the cluster logs for a History Server already: no jar, no
-listener. ``docs/conversion.md`` says what such a log cannot show. Needs the connections and ``SHOP_LAKE`` of
-``shop_lineage``.
+Nothing is injected but the log itself, and not even that if the cluster logs for a History Server
+already: no jar, no listener. ``docs/conversion.md`` says what such a log cannot show. Needs the
+connections and ``SHOP_LAKE`` of ``shop_lineage``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Queries by ``spark-sql``: from a Bash command, and by Airflow's operator for it.
 
-Needs the connections ``spark_default`` and ``datahub_default``, and a Spark on the worker's ``PATH``. The environment
-variable ``SHOP_LAKE`` names the folder that holds ``raw/orders.csv``.
+Needs the connections ``spark_default`` and ``datahub_default``, and a Spark on the worker's
+``PATH``. The environment variable ``SHOP_LAKE`` names the folder that holds ``raw/orders.csv``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ with DAG(
 ):
     BashDatahubOperator(
         task_id="paid_orders",
-        # Any number of Sparks, however they start: spark-submit, spark-sql, PySpark, dbt with Spark sessions.
+        # Any number of Sparks, however they start: spark-submit, spark-sql, PySpark, dbt with Spark
+        # sessions.
         bash_command='spark-sql --master "local[1]" --name paid_orders -e "$QUERY"',
         env={"QUERY": QUERY.format(lake=LAKE, status="PAID")},
         append_env=True,

@@ -1,9 +1,10 @@
 """The shop's orders by EMR Serverless, and their revenue by Glue, with nothing installed on either.
 
-Needs the connections ``aws_default`` and ``datahub_default``, the extra ``s3``, and the option ``events_location``, an
-address in S3 to which the jobs' role may write (``s3://aws_default@my-bucket/lineage``). The environment variables
-``SHOP_LAKE`` and ``SHOP_JOBS`` name the folders of the data and of the jobs, ``SHOP_APPLICATION`` the application of
-EMR Serverless, and ``SHOP_ROLE`` the role. Glue has a job ``shop_revenue``, which runs ``revenue.py``.
+Needs the connections ``aws_default`` and ``datahub_default``, the extra ``s3``, and the option
+``events_location``, an address in S3 to which the jobs' role may write
+(``s3://aws_default@my-bucket/lineage``). The environment variables ``SHOP_LAKE`` and ``SHOP_JOBS``
+name the folders of the data and of the jobs, ``SHOP_APPLICATION`` the application of EMR
+Serverless, and ``SHOP_ROLE`` the role. Glue has a job ``shop_revenue``, which runs ``revenue.py``.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ with DAG(
     revenue = GlueJobDatahubOperator(
         task_id="revenue",
         job_name="shop_revenue",
-        script_args={"--lake": LAKE, "--conf": "spark.app.name=revenue --conf spark.sql.shuffle.partitions=2"},
+        script_args={
+            "--lake": LAKE,
+            "--conf": "spark.app.name=revenue --conf spark.sql.shuffle.partitions=2",
+        },
         # Glue goes on with the job of a killed task otherwise.
         stop_job_run_on_kill=True,
     )

@@ -1,9 +1,9 @@
 """The shop's orders on a Spark that is not on the worker: behind Livy, and on Kubernetes.
 
-Needs the connections ``livy_default``, ``kubernetes_default`` and ``datahub_default``, and the extras ``livy`` and
-``kubernetes``. The option ``events_location`` is a folder that the drivers and the worker share, or an address in S3.
-The environment variable ``SHOP_LAKE`` names the folder of the data, ``SHOP_JOBS`` that of the jobs, on the drivers'
-machines.
+Needs the connections ``livy_default``, ``kubernetes_default`` and ``datahub_default``, and the
+extras ``livy`` and ``kubernetes``. The option ``events_location`` is a folder that the drivers and
+the worker share, or an address in S3. The environment variable ``SHOP_LAKE`` names the folder of
+the data, ``SHOP_JOBS`` that of the jobs, on the drivers' machines.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ with DAG(
         template_spec={
             "apiVersion": "sparkoperator.k8s.io/v1beta2",
             "kind": "SparkApplication",
-            # Airflow appends a random suffix to it. In DataHub, all runs are runs of this application.
+            # Airflow appends a random suffix to it. In DataHub, all runs are runs of this
+            # application.
             "metadata": {"name": "orders-on-kubernetes", "namespace": "jobs"},
             "spec": {
                 "type": "Python",

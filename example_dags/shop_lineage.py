@@ -1,7 +1,9 @@
-"""Two Spark jobs of a shop, the second downstream of the first; their lineage and run tree go to DataHub.
+"""Two Spark jobs of a shop, the second downstream of the first; their lineage and run tree go to
+DataHub.
 
-Needs two connections: ``spark_default``, and ``datahub_default`` of type ``datahub-rest`` or ``datahub-file``. The
-environment variable ``SHOP_LAKE`` names the folder that holds ``raw/orders.csv`` and ``raw/customers.csv``.
+Needs two connections: ``spark_default``, and ``datahub_default`` of type ``datahub-rest`` or
+``datahub-file``. The environment variable ``SHOP_LAKE`` names the folder that holds
+``raw/orders.csv`` and ``raw/customers.csv``.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ with DAG(
         task_id="build_orders",
         name="build_orders",
         application=str(JOBS / "build_orders.py"),
-        # Which folder of a path is the dataset: without it each partition folder of a table would be one.
+        # Which folder of a path is the dataset: without it each partition folder of a table would
+        # be one.
         lineage={"datasets": "schemas"},
     )
     revenue = SparkSubmitDatahubOperator(

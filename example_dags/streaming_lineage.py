@@ -1,8 +1,10 @@
-"""A Structured Streaming job: its query is a DataJob of its own, with the files that it reads and the folder it fills.
+"""A Structured Streaming job: its query is a DataJob of its own, with the files that it reads and
+the folder it fills.
 
-OpenLineage alone does not report the files that a streaming query writes; Spark's own event log, which is read by
-default, does. A query that never ends is in DataHub a minute after its start, with ``emit_periodically``. Needs the
-connections and ``SHOP_LAKE`` of ``shop_lineage``, with files of orders in ``arrivals/`` there.
+OpenLineage alone does not report the files that a streaming query writes; Spark's own event log,
+which is read by default, does. A query that never ends is in DataHub a minute after its start, with
+``emit_periodically``. Needs the connections and ``SHOP_LAKE`` of ``shop_lineage``, with files of
+orders in ``arrivals/`` there.
 """
 
 from __future__ import annotations

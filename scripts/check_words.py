@@ -2,9 +2,10 @@
 
     python scripts/check_words.py [FILE...]
 
-Without files, checks every Python file, shell script, Makefile and Markdown file of the repository, except recorded
-data. Prints file:line, the word and what to write instead, and exits with 1 if there is any. A line that quotes others
-and must keep the word ends in a comment with ``words: quote``.
+Without files, checks every Python file, shell script, Makefile and Markdown file of the repository,
+except recorded data. Prints file:line, the word and what to write instead, and exits with 1 if
+there is any. A line that quotes others and must keep the word ends in a comment with ``words:
+quote``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ BANNED = {
     r"all the same": "anyway, nevertheless, still",
     r"what (is|are|was|were)": "the name of the thing",
 }
-_PATTERNS = [(re.compile(f"{_START}{word}{_END}", re.IGNORECASE), better) for word, better in BANNED.items()]
+_PATTERNS = [
+    (re.compile(f"{_START}{word}{_END}", re.IGNORECASE), better) for word, better in BANNED.items()
+]
 
 
 def problems(text: str) -> Iterator[tuple[int, str, str]]:
@@ -49,17 +52,30 @@ def problems(text: str) -> Iterator[tuple[int, str, str]]:
 def checked_files() -> Iterator[Path]:
     """Yield the repository's files that people write in words."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
+    names = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     for name in sorted(set(names)):
         path = REPOSITORY / name
-        is_prose = path.suffix in (".py", ".md") or name.startswith(("scripts/", ".ci/")) or name == "Makefile"
-        if is_prose and path.is_file() and not name.startswith(RECORDED) and path != Path(__file__).resolve():
+        is_prose = (
+            path.suffix in (".py", ".md")
+            or name.startswith(("scripts/", ".ci/"))
+            or name == "Makefile"
+        )
+        if (
+            is_prose
+            and path.is_file()
+            and not name.startswith(RECORDED)
+            and path != Path(__file__).resolve()
+        ):
             yield path
 
 
 def main(arguments: list[str]) -> int:
     """Print the problems of the files; return the exit code."""
-    files = [path for name in arguments if (path := Path(name).resolve()) != Path(__file__).resolve()]
+    files = [
+        path for name in arguments if (path := Path(name).resolve()) != Path(__file__).resolve()
+    ]
     found = 0
     for path in files or checked_files():
         name = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
@@ -67,7 +83,9 @@ def main(arguments: list[str]) -> int:
             print(f"{name}:{number}: {word!r}: write {better}")
             found += 1
     if found:
-        print(f"{found} words that docs/glossary.md does not want; end a line that quotes others in `{QUOTE}`.")
+        print(
+            f"{found} words that docs/glossary.md does not want; end a line that quotes others in `{QUOTE}`."
+        )
     return 1 if found else 0
 
 

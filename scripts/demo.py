@@ -1,4 +1,6 @@
-"""Runs the example DAG in a real Airflow with real Spark jobs, and shows the lineage that came of it."""
+"""Runs the example DAG in a real Airflow with real Spark jobs, and shows the lineage that came of
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,16 @@ PAGE = DEMO / "lineage.html"
 LOG = DEMO / "airflow.log"
 SPARK_VENV = Path(os.environ.get("DEMO_SPARK_VENV", ROOT / ".venv-spark"))
 # Empty: the coordinate that the operator takes by itself.
-JAR = os.environ.get("DEMO_JAR", str(ROOT / ".cache" / "jars" / "openlineage-spark_2.13-1.53.0.jar"))
+JAR = os.environ.get(
+    "DEMO_JAR", str(ROOT / ".cache" / "jars" / "openlineage-spark_2.13-1.53.0.jar")
+)
 DAG = "shop_lineage"
 # Lines of Airflow's log that show its progress.
-MILESTONES = {"running task <": "Task runs", " Lineage: ": "Lineage: ", "The job runs without lineage": "No lineage"}
+MILESTONES = {
+    "running task <": "Task runs",
+    " Lineage: ": "Lineage: ",
+    "The job runs without lineage": "No lineage",
+}
 ORDERS, CUSTOMERS = 20_000, 500
 
 
@@ -47,7 +55,9 @@ def main() -> int:
         (DEMO / "airflow" / ".migrated").touch()
     _say(started, f"Airflow runs the DAG {DAG}: two Spark jobs")
     status = _run_dag(environment, started)
-    _say(started, "The DAG run succeeded" if status == 0 else f"The DAG run failed (status {status})")
+    _say(
+        started, "The DAG run succeeded" if status == 0 else f"The DAG run failed (status {status})"
+    )
     _show(status)
     return status
 
@@ -55,12 +65,19 @@ def main() -> int:
 def _environment() -> dict[str, str]:
     spark = next((SPARK_VENV / "lib").glob("python3*/site-packages/pyspark"))
     connections = {
-        "SPARK_DEFAULT": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
+        "SPARK_DEFAULT": {
+            "conn_type": "spark",
+            "host": "local[2]",
+            "extra": {"deploy-mode": "client"},
+        },
         "DATAHUB_DEFAULT": {"conn_type": "datahub-file", "host": str(SINK)},
     }
     return {
         **os.environ,
-        **{f"AIRFLOW_CONN_{name}": json.dumps(connection) for name, connection in connections.items()},
+        **{
+            f"AIRFLOW_CONN_{name}": json.dumps(connection)
+            for name, connection in connections.items()
+        },
         "AIRFLOW_HOME": str(DEMO / "airflow"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "example_dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -77,14 +94,19 @@ def _write_shop() -> None:
     """The same shop every time."""
     dice = random.Random(2026)
     (LAKE / "raw").mkdir(parents=True, exist_ok=True)
-    customers = (f"{number},Customer {number},{dice.choice(['DE', 'FR', 'PT'])}" for number in range(1, CUSTOMERS + 1))
+    customers = (
+        f"{number},Customer {number},{dice.choice(['DE', 'FR', 'PT'])}"
+        for number in range(1, CUSTOMERS + 1)
+    )
     _write_csv("customers", "customer_id,name,country", customers)
     orders = (
         f"{number},{dice.randint(1, CUSTOMERS)},{dice.uniform(1, 500):.2f},{dice.choice(['PAID', 'OPEN'])},"
         f"2026-{dice.randint(1, 12):02}-{dice.randint(1, 28):02}"
         for number in range(1, ORDERS + 1)
     )
-    renamed = os.environ.get("DEMO_RENAME", "-")  # a column that the second task needs (docs/history.md)
+    renamed = os.environ.get(
+        "DEMO_RENAME", "-"
+    )  # a column that the second task needs (docs/history.md)
     header = "order_id,customer_id,amount,status,order_date".replace(renamed, f"new_{renamed}")
     _write_csv("orders", header, orders)
 
@@ -131,7 +153,9 @@ def _show(status: int) -> None:
     ):
         print(f"  {what:<15} {path}")
     if status != 0:
-        print(f"The end of Airflow's log:\n{''.join(LOG.read_text().splitlines(keepends=True)[-30:])}")
+        print(
+            f"The end of Airflow's log:\n{''.join(LOG.read_text().splitlines(keepends=True)[-30:])}"
+        )
 
 
 def _tool(name: str) -> str:

@@ -1,9 +1,11 @@
-"""Fetch a pinned list of jars from Maven Central with the Ivy that ships in Spark, and check each one's SHA-256.
+"""Fetch a pinned list of jars from Maven Central with the Ivy that ships in Spark, and check each
+one's SHA-256.
 
     python scripts/fetch_jars.py LIST --into DIR --spark-env VENV
 
-A line of LIST is ``SHA256  GROUP:ARTIFACT:VERSION[:CLASSIFIER[:EXTENSION]]``; nothing that is not listed is fetched.
-Archives (``tar.gz``) are unpacked. Everything in DIR is then whole and checked, or the script has failed.
+A line of LIST is ``SHA256  GROUP:ARTIFACT:VERSION[:CLASSIFIER[:EXTENSION]]``; nothing that is not
+listed is fetched. Archives (``tar.gz``) are unpacked. Everything in DIR is then whole and checked,
+or the script has failed.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ def read_list(file: Path) -> list[Pinned]:
             digest, _, coordinate = line.partition("  ")
             parts = coordinate.split(":")
             if not 3 <= len(parts) <= 5:
-                raise FetchError(f"{file}: not 'SHA256  GROUP:ARTIFACT:VERSION[:CLASSIFIER[:EXTENSION]]': {line}")
+                raise FetchError(
+                    f"{file}: not 'SHA256  GROUP:ARTIFACT:VERSION[:CLASSIFIER[:EXTENSION]]': {line}"
+                )
             pinned.append(Pinned(digest, *parts))
     return pinned
 
@@ -74,7 +78,9 @@ def ivy_jar(spark_env: Path) -> Path:
     """Spark's own Ivy in the virtual environment that pyspark is installed in."""
     found = sorted(spark_env.glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"))
     if not found:
-        raise FetchError(f"no pyspark/jars/ivy-*.jar under {spark_env}: is pyspark installed there?")
+        raise FetchError(
+            f"no pyspark/jars/ivy-*.jar under {spark_env}: is pyspark installed there?"
+        )
     return found[-1]
 
 
@@ -103,27 +109,39 @@ def retrieve(ivy: Path, pinned: list[Pinned], scratch: Path) -> Path:
 
 
 def fetch(pinned: list[Pinned], into: Path, spark_env: Path) -> None:
-    """Put the listed files into a folder, each under its final name only once it is whole and checked."""
+    """Put the listed files into a folder, each under its final name only once it is whole and
+    checked.
+    """
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=into) as scratch:
         found = retrieve(ivy_jar(spark_env), pinned, Path(scratch).resolve())
         for jar in pinned:
             actual = sha256(found / jar.file_name)
             if actual != jar.sha256:
-                raise FetchError(f"{jar.file_name} has SHA-256 {actual}, but {jar.sha256} is pinned: do not use it")
+                raise FetchError(
+                    f"{jar.file_name} has SHA-256 {actual}, but {jar.sha256} is pinned: do not use it"
+                )
         for jar in pinned:
             if jar.extension == "tar.gz":
-                subprocess.run(["tar", "-xzf", str(found / jar.file_name), "-C", str(into)], check=True)
+                subprocess.run(
+                    ["tar", "-xzf", str(found / jar.file_name), "-C", str(into)], check=True
+                )
             else:
                 (found / jar.file_name).replace(into / jar.file_name)
 
 
 def main() -> int:
     """Read the arguments, fetch, and return the exit code."""
-    parser = argparse.ArgumentParser(description="Fetch pinned jars from Maven Central with Spark's own Ivy.")
-    parser.add_argument("list", type=Path, help="file of lines 'SHA256  GROUP:ARTIFACT:VERSION[:CLASSIFIER[:EXT]]'")
+    parser = argparse.ArgumentParser(
+        description="Fetch pinned jars from Maven Central with Spark's own Ivy."
+    )
+    parser.add_argument(
+        "list", type=Path, help="file of lines 'SHA256  GROUP:ARTIFACT:VERSION[:CLASSIFIER[:EXT]]'"
+    )
     parser.add_argument("--into", type=Path, required=True, help="folder for the jars")
-    parser.add_argument("--spark-env", type=Path, required=True, help="virtual environment with pyspark")
+    parser.add_argument(
+        "--spark-env", type=Path, required=True, help="virtual environment with pyspark"
+    )
     options = parser.parse_args()
     try:
         fetch(read_list(options.list), options.into, options.spark_env)

@@ -1,7 +1,8 @@
-"""Measure the figures of docs/performance.md anew and write them into the page, with date and machine.
+"""Measure the figures of docs/performance.md anew and write them into the page, with date and
+machine.
 
-    make figures                        # all of them: half an hour on two cores that do nothing else
-    make figures ONLY=conversion.py     # those whose command contains the text
+    make figures                        # all of them: half an hour on two cores that do nothing
+    else make figures ONLY=conversion.py     # those whose command contains the text
 
 Each figure is the output of the command in the first line of its ``console`` block.
 """
@@ -19,7 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"
-_BLOCK = re.compile(r"^```console\n\$ (?P<command>python .*)\n(?P<output>(?:.*\n)*?)```$", re.MULTILINE)
+_BLOCK = re.compile(
+    r"^```console\n\$ (?P<command>python .*)\n(?P<output>(?:.*\n)*?)```$", re.MULTILINE
+)
 
 
 def measured(command: str) -> str:
@@ -28,12 +31,16 @@ def measured(command: str) -> str:
     _, *arguments = shlex.split(command)
     load = os.getloadavg()[0]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
+    run = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True
+    )
     return f"# {datetime.now(UTC):%Y-%m-%d}, load {load:.1f}, {_machine()}\n{run.stdout.decode().rstrip()}\n"
 
 
 def _machine() -> str:
-    facts = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    facts = (
+        Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    )
     model = re.search(r"^model name\s*: (.*)$", facts, re.MULTILINE)
     name = model[1].strip() if model else platform.processor()
     return f"{os.cpu_count()} cores ({name}), Python {platform.python_version()}"
@@ -46,7 +53,9 @@ def main(only: str) -> None:
         if only in block["command"]:
             new = f"```console\n$ {block['command']}\n{measured(block['command'])}```"
             # The page is read again: somebody may have edited it meanwhile.
-            PAGE.write_text(PAGE.read_text(encoding="utf-8").replace(block[0], new), encoding="utf-8")
+            PAGE.write_text(
+                PAGE.read_text(encoding="utf-8").replace(block[0], new), encoding="utf-8"
+            )
 
 
 if __name__ == "__main__":

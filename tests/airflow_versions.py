@@ -1,6 +1,8 @@
-"""What differs between Airflow's versions for the tests: what each lacks, with the reason, and where a name is.
+"""What differs between Airflow's versions for the tests: what each lacks, with the reason, and
+where a name is.
 
-``since`` is the one way to leave a test out on an older Airflow; ``docs/compatibility.md`` says the same to users.
+``since`` is the one way to leave a test out on an older Airflow; ``docs/compatibility.md`` says the
+same to users.
 """
 
 from __future__ import annotations
@@ -16,26 +18,35 @@ AIRFLOW = tuple(int(part) for part in version("apache-airflow").split(".")[:2])
 
 _SERIALIZATION = importlib.import_module("airflow.serialization.serialized_objects")
 
-DagSerialization: Any = getattr(_SERIALIZATION, "DagSerialization", None) or _SERIALIZATION.SerializedDAG
+DagSerialization: Any = (
+    getattr(_SERIALIZATION, "DagSerialization", None) or _SERIALIZATION.SerializedDAG
+)
 """Writes DAGs as the database keeps them; before Airflow 3.2, ``SerializedDAG`` does."""
 
 
 def _since(major: int, minor: int, what: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif((major, minor) > AIRFLOW, reason=f"since Airflow {major}.{minor}, {what}")
+    return pytest.mark.skipif(
+        (major, minor) > AIRFLOW, reason=f"since Airflow {major}.{minor}, {what}"
+    )
 
 
-CONNECTION_FIELDS = _since(3, 2, "forms of connections have the fields of provider info (conn-fields)")
+CONNECTION_FIELDS = _since(
+    3, 2, "forms of connections have the fields of provider info (conn-fields)"
+)
 RECONNECTING = _since(3, 3, "an attempt reconnects to a running driver (the task's state)")
 DURABLE = pytest.mark.skipif(
-    tuple(int(part) for part in version("apache-airflow-providers-apache-spark").split(".")[:2]) < (6, 2),
+    tuple(int(part) for part in version("apache-airflow-providers-apache-spark").split(".")[:2])
+    < (6, 2),
     reason="the Spark provider 6.1 has no `durable`, which deprecates `reconnect_on_retry`",
 )
 
 
 def skip_if_airflow_injects_nothing() -> None:
-    """Skip a test of OpenLineage's properties that the Spark provider adds, through the provider common-compat.
+    """Skip a test of OpenLineage's properties that the Spark provider adds, through the provider
+    common-compat.
 
-    With an OpenLineage provider that has no functions for other launchers (2.8), common-compat 1.23 adds none at all.
+    With an OpenLineage provider that has no functions for other launchers (2.8), common-compat 1.23
+    adds none at all.
     """
     compat: Any = importlib.import_module("airflow.providers.common.compat.openlineage.utils.spark")
     if compat.inject_transport_information_into_spark_properties.__module__ == compat.__name__:
@@ -59,7 +70,11 @@ def read_names_of_secrets() -> None:
 def policies() -> list[Any]:
     """Return what Airflow calls as a cluster policy of tasks."""
     settings: Any = importlib.import_module("airflow.settings")
-    manager = settings.get_policy_plugin_manager() if AIRFLOW >= (3, 2) else settings.POLICY_PLUGIN_MANAGER
+    manager = (
+        settings.get_policy_plugin_manager()
+        if AIRFLOW >= (3, 2)
+        else settings.POLICY_PLUGIN_MANAGER
+    )
     return [each.plugin for each in manager.hook.task_policy.get_hookimpls()]
 
 

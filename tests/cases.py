@@ -26,7 +26,8 @@ def tables(section: str) -> dict[str, list[list[Any]]]:
 
 
 def cases(section: str, table: str | None = None) -> Callable[[Test], Test]:
-    """Run a test with each row of a table in ``tests/data/cases/<section>.yaml``, by default that of its own name.
+    """Run a test with each row of a table in ``tests/data/cases/<section>.yaml``, by default that
+    of its own name.
 
     A first column ``case`` has the ids of the cases; without it, the values are their ids.
     """

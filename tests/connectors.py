@@ -1,4 +1,6 @@
-"""Real Iceberg and Delta, and the Spark for them: the newest that both are published for (``make setup``)."""
+"""Real Iceberg and Delta, and the Spark for them: the newest that both are published for (``make
+setup``).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ SPARK_SUBMIT = CONNECTORS / "spark" / "bin" / "spark-submit"
 PACKAGES = [
     "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     "io.delta:delta-spark_4.1_2.13:4.4.0",
-    *(f"io.delta:delta-{name}:4.4.0" for name in ("storage", "kernel-api", "kernel-defaults", "kernel-unitycatalog")),
+    *(
+        f"io.delta:delta-{name}:4.4.0"
+        for name in ("storage", "kernel-api", "kernel-defaults", "kernel-unitycatalog")
+    ),
 ]
 JARS = [str(CONNECTORS / "{1}-{2}.jar".format(*package.split(":"))) for package in PACKAGES]
 PROPERTIES = {

@@ -1,4 +1,6 @@
-"""Bounds for tests that something does not wait, on a machine that may stall; ``benchmarks/`` measures speed."""
+"""Bounds for tests that something does not wait, on a machine that may stall; ``benchmarks/``
+measures speed.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,16 @@ HANGS = 60.0
 
 
 BUDGETS = (1.0, 4.0, 16.0, 64.0)
-"""Seconds for what waits until they are over. If a machine stalls, the first may be too few for what comes before."""
+"""Seconds for what waits until they are over. If a machine stalls, the first may be too few for
+what comes before.
+"""
 
 
-def within(attempt: Callable[[float], T], is_enough: Callable[[T], bool], budgets: Sequence[float] = BUDGETS) -> T:
+def within(
+    attempt: Callable[[float], T],
+    is_enough: Callable[[T], bool],
+    budgets: Sequence[float] = BUDGETS,
+) -> T:
     """Return the result of an attempt within the first budget that was enough, or within the last."""
     first, *longer = budgets
     result = attempt(first)
@@ -66,14 +74,28 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 _ON_DISKS = (
-    *("listdir", "lstat", "mkdir", "open", "remove", "rename", "replace", "rmdir", "scandir", "stat", "statvfs"),
+    *(
+        "listdir",
+        "lstat",
+        "mkdir",
+        "open",
+        "remove",
+        "rename",
+        "replace",
+        "rmdir",
+        "scandir",
+        "stat",
+        "statvfs",
+    ),
     *("unlink", "utime"),
 )
 
 
 @contextmanager
 def hanging_disk(folder: Path, steps: Sequence[str] = _ON_DISKS) -> Iterator[list[str]]:
-    """Let functions of ``os`` wait at whatever is in a folder, until the block ends; yield the paths that they got."""
+    """Let functions of ``os`` wait at whatever is in a folder, until the block ends; yield the
+    paths that they got.
+    """
     is_back = threading.Event()
     asked: list[str] = []
 

@@ -1,4 +1,6 @@
-"""The documentation: links lead somewhere, rules that the code cites exist, and named code is where a page says."""
+"""The documentation: links lead somewhere, rules that the code cites exist, and named code is where
+a page says.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "airflow_provider_spark_datahub"
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / ".github").rglob("*.md"))]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / ".github").rglob("*.md")),
+]
 RULES = (ROOT / "docs" / "conversion.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 
@@ -62,11 +68,16 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     reached, found = {ROOT / "README.md"}, [ROOT / "README.md"]
     while found:
         page = found.pop()
-        targets = {(page.parent / link.partition("#")[0]).resolve() for link in _LINK.findall(without_code(page))}
+        targets = {
+            (page.parent / link.partition("#")[0]).resolve()
+            for link in _LINK.findall(without_code(page))
+        }
         new = {target for target in targets if target.suffix == ".md" and target.exists()} - reached
         reached |= new
         found += new
-    assert [str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md") if page not in reached] == []
+    assert [
+        str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md") if page not in reached
+    ] == []
 
 
 def citations() -> Iterator[tuple[str, str, str]]:
@@ -77,7 +88,11 @@ def citations() -> Iterator[tuple[str, str, str]]:
             for match in _CITATION.finditer(text):
                 if not match["foreign"]:
                     for number in re.findall(r"\d+(?:\.\d+)*", match["numbers"]):
-                        yield f"{module.relative_to(ROOT)}:{line}", match["kind"].lower().rstrip("s"), number
+                        yield (
+                            f"{module.relative_to(ROOT)}:{line}",
+                            match["kind"].lower().rstrip("s"),
+                            number,
+                        )
 
 
 def test_cited_rules_exist() -> None:
@@ -86,7 +101,9 @@ def test_cited_rules_exist() -> None:
     known = {"section": sections, "deviation": deviations}
     cited = list(citations())
     assert len(cited) > 30
-    assert [f"{place}: {kind} {number}" for place, kind, number in cited if number not in known[kind]] == []
+    assert [
+        f"{place}: {kind} {number}" for place, kind, number in cited if number not in known[kind]
+    ] == []
 
 
 def test_pages_name_files_of_the_project_that_exist() -> None:
@@ -110,7 +127,9 @@ def test_every_benchmark_runs_in_the_nightly_workflow() -> None:
 def test_the_architecture_names_files_and_folders_that_exist() -> None:
     paths = re.findall(r"`((?:[\w.]+/)+(?:[\w.]+\.\w+)?|\w+\.py)`", ARCHITECTURE)
     assert len(paths) > 50
-    assert [path for path in paths if not any((base / path).exists() for base in (PACKAGE, ROOT))] == []
+    assert [
+        path for path in paths if not any((base / path).exists() for base in (PACKAGE, ROOT))
+    ] == []
 
 
 def test_the_architecture_says_in_which_module_an_answer_is() -> None:
@@ -120,7 +139,11 @@ def test_the_architecture_says_in_which_module_an_answer_is() -> None:
     wrong = []
     for module, cell in rows:
         source = (PACKAGE / module).read_text() if (PACKAGE / module).exists() else ""
-        wrong += [f"{module}: {name}" for name in re.findall(r"`(\w+)`", cell) if not re.search(rf"\b{name}\b", source)]
+        wrong += [
+            f"{module}: {name}"
+            for name in re.findall(r"`(\w+)`", cell)
+            if not re.search(rf"\b{name}\b", source)
+        ]
     assert wrong == []
 
 
@@ -138,7 +161,9 @@ def test_the_table_of_versions_is_that_of_the_results() -> None:
     table = page.partition(matrix["BEGIN"])[2].partition(matrix["END"])[0].strip()
     assert table == matrix["table"](results).strip(), "run `python scripts/matrix.py --table`"
     nightly = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text())
-    assert nightly["jobs"]["matrix"]["strategy"]["matrix"]["row"] == [row.name for row in matrix["ROWS"]]
+    assert nightly["jobs"]["matrix"]["strategy"]["matrix"]["row"] == [
+        row.name for row in matrix["ROWS"]
+    ]
 
 
 def test_debug_lines_appear_as_the_docs_say() -> None:
@@ -151,6 +176,9 @@ def test_debug_lines_appear_as_the_docs_say() -> None:
         logging.getLogger("airflow_provider_spark_datahub.task.attempt").debug("a step")
     """
     done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, name: value}, capture_output=True, check=True
+        [sys.executable, "-c", program],
+        env={**os.environ, name: value},
+        capture_output=True,
+        check=True,
     )
     assert b"a step" in done.stdout

@@ -82,12 +82,19 @@ def test_hooks_are_those_of_the_connection_types(datahub_plugin: Callable[[bool]
 
 def test_every_operator_and_every_hook_is_listed() -> None:
     """Airflow's registry and documentation show what provider info lists."""
-    info, package = provider.get_provider_info(), Path(airflow_provider_spark_datahub.__file__).parent
+    info, package = (
+        provider.get_provider_info(),
+        Path(airflow_provider_spark_datahub.__file__).parent,
+    )
     for section, base in (("operators", BaseOperator), ("hooks", BaseHook)):
         listed = {module for entry in info[section] for module in entry["python-modules"]}
         for path in (package / section).glob("[!_]*.py"):
             module = importlib.import_module(f"{package.name}.{section}.{path.stem}")
-            own = (value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__)
+            own = (
+                value
+                for value in vars(module).values()
+                if getattr(value, "__module__", "") == module.__name__
+            )
             if any(isinstance(value, type) and issubclass(value, base) for value in own):
                 assert module.__name__ in listed
 
@@ -104,9 +111,15 @@ def test_the_folder_of_the_operators_offers_them_and_imports_them_late() -> None
 def test_the_fields_of_the_forms_are_settings_of_their_sinks(
     datahub_plugin: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # nobody is asked for keys where a connection has none
+    monkeypatch.setenv(
+        "AWS_EC2_METADATA_DISABLED", "true"
+    )  # nobody is asked for keys where a connection has none
     samples = {"string": "a", "number": 2, "integer": 2, "boolean": True}
-    hosts = {"datahub-rest": "http://gms:8080", "datahub-kafka": "b:9092", "datahub-object-store": "s3://lake"}
+    hosts = {
+        "datahub-rest": "http://gms:8080",
+        "datahub-kafka": "b:9092",
+        "datahub-object-store": "s3://lake",
+    }
     datahub_plugin(False)
     for one in provider.get_provider_info()["connection-types"]:
         for name, field in one.get("conn-fields", {}).items():
@@ -115,7 +128,10 @@ def test_the_fields_of_the_forms_are_settings_of_their_sinks(
             assert field["description"]
             sample = schema["enum"][1] if "enum" in schema else samples[schema["type"][0]]
             host = hosts[one["connection-type"]]
-            extra = {name: sample, **({"client_certificate_path": "a"} if name == "client_key_path" else {})}
+            extra = {
+                name: sample,
+                **({"client_certificate_path": "a"} if name == "client_key_path" else {}),
+            }
             connection = {"conn_type": one["connection-type"], "host": host, "extra": extra}
             monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
             monkeypatch.setenv("AIRFLOW_CONN_A", json.dumps({"conn_type": "aws"}))
@@ -156,13 +172,20 @@ def test_every_argument_has_a_default_in_the_configuration() -> None:
 
 def test_the_configuration_page_has_every_option_and_setting() -> None:
     page = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text(encoding="utf-8")
-    rows = {name for row in re.findall(r"^\| (`[^|]*)\|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    rows = {
+        name
+        for row in re.findall(r"^\| (`[^|]*)\|", page, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
     of_datahub = {"capture_ownership_info", "capture_ownership_as_group", "capture_tags_info"}
     assert rows == {*OPTIONS, *LineageSettings.settable(), "emit_assets", *of_datahub}
 
 
 def test_entry_points() -> None:
-    found = {(entry.group, entry.name): entry.load() for entry in importlib.metadata.distribution(PACKAGE).entry_points}
+    found = {
+        (entry.group, entry.name): entry.load()
+        for entry in importlib.metadata.distribution(PACKAGE).entry_points
+    }
     assert found["apache_airflow_provider", "provider_info"] is provider.get_provider_info
     assert found["airflow.plugins", "spark_datahub"] is SparkDatahubPlugin
     assert callable(found["console_scripts", "spark-datahub"])

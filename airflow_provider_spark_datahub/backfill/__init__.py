@@ -1,4 +1,6 @@
-"""Backfill of an archive with Spark: the plan and its submission, the Spark job, and the delivery of its results."""
+"""Backfill of an archive with Spark: the plan and its submission, the Spark job, and the delivery
+of its results.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Delivery of a backfill's parts to a sink, at a limited rate. After an interruption it continues where it stopped."""
+"""Delivery of a backfill's parts to a sink, at a limited rate. After an interruption it continues
+where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from airflow_provider_spark_datahub.foundation.text import counted
 
 
 class Rate:
-    """Limit on proposals per second for all threads, as a token bucket. It leaves DataHub time for other clients.
+    """Limit on proposals per second for all threads, as a token bucket. It leaves DataHub time for
+    other clients.
 
     :param per_second: the average rate; 0 for no limit.
     """
@@ -40,7 +43,9 @@ class Rate:
 
     @property
     def burst(self) -> int:
-        """Return the number of proposals that may be sent at once: those of a second, and no more than a batch."""
+        """Return the number of proposals that may be sent at once: those of a second, and no more
+        than a batch.
+        """
         return max(1, int(min(self._per_second, _BATCH)))
 
     def take(self, count: int) -> None:
@@ -101,9 +106,9 @@ class _Totals:
 class BackfillDelivery:
     """Delivery of the parts of a backfill.
 
-    All proposals of an entity are in one part, and one thread sends a part in its order. The outcome of a batch is on
-    the disk before the next one is sent. After a crash, at most one batch of each thread is sent again, which is
-    harmless.
+    All proposals of an entity are in one part, and one thread sends a part in its order. The
+    outcome of a batch is on the disk before the next one is sent. After a crash, at most one batch
+    of each thread is sent again, which is harmless.
 
     :param open_sink: opens a sink for each part.
     :param threads: number of parts that are sent at the same time.
@@ -126,8 +131,14 @@ class BackfillDelivery:
         :raises ProposalFormatError: if a row of a part is not a proposal.
         """
         if not (self.folder / plan.CONVERTED_FILE).exists():
-            raise plan.PlanError(f"{self.folder} holds no complete conversion: convert the archive first")
-        files = (file for file in (self.folder / plan.PROPOSALS).iterdir() if file.name.startswith("part-"))
+            raise plan.PlanError(
+                f"{self.folder} holds no complete conversion: convert the archive first"
+            )
+        files = (
+            file
+            for file in (self.folder / plan.PROPOSALS).iterdir()
+            if file.name.startswith("part-")
+        )
         parts = sorted(files, key=lambda file: file.name)
         totals = _Totals(len(parts))
         with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="backfill") as pool:
@@ -156,7 +167,10 @@ class BackfillDelivery:
         with part.open("rb") as file:
             rest = plan.read_part(file, str(part), state.settled)
             for batch in batches_of(rest, len, _BATCH_CHARACTERS, self.rate.burst):
-                proposals = [_proposal(text, part, state.settled + number) for number, text in enumerate(batch)]
+                proposals = [
+                    _proposal(text, part, state.settled + number)
+                    for number, text in enumerate(batch)
+                ]
                 self.rate.take(len(proposals))
                 if self._stop.is_set():
                     return None
@@ -170,7 +184,8 @@ class BackfillDelivery:
 
     def _settle(self, part: plan.ResultFolder, state: _PartState, delivery: Delivery) -> None:
         if delivery.rejected:
-            # The position is part of the name, so that a batch that is sent again after a crash overwrites its file.
+            # The position is part of the name, so that a batch that is sent again after a crash
+            # overwrites its file.
             name = f"{part.name}-{state.settled:09d}.jsonl"
             self._write(f"{plan.STATE}/rejected/{name}", map(_rejected, delivery.rejected))
         state.settled += delivery.delivered + len(delivery.rejected)
@@ -184,7 +199,9 @@ class BackfillDelivery:
         return _PartState(**json.loads(file.read_text())) if file.exists() else _PartState()
 
     def _write_state(self, part: plan.ResultFolder, state: _PartState) -> None:
-        self._write(f"{plan.STATE}/delivered/{part.name}.json", [json.dumps(asdict(state)).encode()])
+        self._write(
+            f"{plan.STATE}/delivered/{part.name}.json", [json.dumps(asdict(state)).encode()]
+        )
 
     def _write(self, name: str, lines: Iterable[bytes]) -> None:
         file = self.folder / name

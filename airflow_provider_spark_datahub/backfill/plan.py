@@ -19,7 +19,9 @@ from airflow_provider_spark_datahub.conversion.archive import ArchiveFilter
 # -- the folder of a backfill
 
 PROPOSALS = "proposals"
-"""Folder of the parts: Parquet files of proposals. All proposals of an entity are in one part, in their order."""
+"""Folder of the parts: Parquet files of proposals. All proposals of an entity are in one part, in
+their order.
+"""
 PROPOSAL_COLUMN = "proposal"
 """Column of a part: a proposal as one line of JSON."""
 QUARANTINE = "quarantine"
@@ -69,9 +71,11 @@ class PartError(ValueError):
 
 
 def folder_uri(folder: str) -> str:
-    """Return the URI of a folder that a person names: a path means a disk that this machine and the cluster share.
+    """Return the URI of a folder that a person names: a path means a disk that this machine and the
+    cluster share.
 
-    For a path without a scheme, Spark would use the cluster's default file system, which may not be that disk.
+    For a path without a scheme, Spark would use the cluster's default file system, which may not be
+    that disk.
     """
     return folder.rstrip("/") if "://" in folder else f"{LOCAL}{Path(folder).absolute()}"
 
@@ -86,7 +90,9 @@ def read_part(part: IO[bytes], name: str, start: int = 0) -> Iterator[str]:
     try:
         with pq.ParquetFile(part) as table:
             batches = table.iter_batches(_BATCH_ROWS, columns=[PROPOSAL_COLUMN])
-            texts = chain.from_iterable(batch.column(PROPOSAL_COLUMN).to_pylist() for batch in batches)
+            texts = chain.from_iterable(
+                batch.column(PROPOSAL_COLUMN).to_pylist() for batch in batches
+            )
             yield from islice(texts, start, None)
     except (pa.ArrowException, KeyError, OSError) as error:
         raise PartError(f"{name} cannot be read as a part of a backfill: {error}") from error
@@ -105,7 +111,8 @@ class BackfillPlan:
 
     :param sources: folders, files or globs, as Spark on the cluster knows them.
     :param out: URI of the backfill's own folder; see :func:`folder_uri`.
-    :param options: layers of the converter's settings, as :meth:`LineageSettings.from_mapping` takes them.
+    :param options: layers of the converter's settings, as :meth:`LineageSettings.from_mapping`
+        takes them.
     :param since: only runs that ended at this ISO time or later.
     :param until: only runs that ended before this ISO time.
     :param applications: names of flows, with ``*`` for any text; empty for all.
@@ -136,17 +143,23 @@ class BackfillPlan:
         """
         since_ms, until_ms = _time_ms("since", self.since), _time_ms("until", self.until)
         if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-            raise PlanError(f"since {self.since} is not before until {self.until}: no run can match")
+            raise PlanError(
+                f"since {self.since} is not before until {self.until}: no run can match"
+            )
         return ArchiveFilter(since_ms, until_ms, self.applications, self.run_history)
 
     def path(self, name: str) -> str:
         """Return the URI of a file or folder of the backfill."""
         return f"{self.out.rstrip('/')}/{name}"
 
-    def resumed(self, folder: ResultFolder, asked: Mapping[str, str | None] | None = None) -> BackfillPlan:
-        """Check this plan, and return it as it is carried out in its folder, which is new or belongs to it.
+    def resumed(
+        self, folder: ResultFolder, asked: Mapping[str, str | None] | None = None
+    ) -> BackfillPlan:
+        """Check this plan, and return it as it is carried out in its folder, which is new or
+        belongs to it.
 
-        :param asked: ``since`` and ``until`` as the user wrote them; a duration ago is that of the first call.
+        :param asked: ``since`` and ``until`` as the user wrote them; a duration ago is that of the
+            first call.
         :raises PlanError: if its times are wrong, or the folder belongs to another plan.
         :raises SettingsError: if a setting of the converter is wrong.
         """
@@ -157,7 +170,9 @@ class BackfillPlan:
         stored = (folder / PLAN_FILE).read_text()
         stored_plan = BackfillPlan.from_json(stored)
         ages = [name for name, text in (asked or {}).items() if text != getattr(self, name)]
-        plan = replace(self, **{name: time for name in ages if (time := getattr(stored_plan, name))})
+        plan = replace(
+            self, **{name: time for name in ages if (time := getattr(stored_plan, name))}
+        )
         plan.check_folder(stored)
         return plan
 
@@ -183,7 +198,15 @@ class BackfillPlan:
         :param options: those of ``spark-submit``.
         """
         python_files = ("--py-files", str(package))
-        return [binary, "--name", APPLICATION_NAME, *options, *python_files, str(SPARK_MAIN), self.to_json()]
+        return [
+            binary,
+            "--name",
+            APPLICATION_NAME,
+            *options,
+            *python_files,
+            str(SPARK_MAIN),
+            self.to_json(),
+        ]
 
     @classmethod
     def from_json(cls, text: str) -> BackfillPlan:
@@ -204,7 +227,9 @@ def _time_ms(name: str, text: str | None) -> int | None:
         return None
     time_ms = parse_time_ms(text)
     if time_ms is None:
-        raise PlanError(f"{name} is {text!r}, want a time such as 2026-01-31 or 2026-01-31T12:00:00Z")
+        raise PlanError(
+            f"{name} is {text!r}, want a time such as 2026-01-31 or 2026-01-31T12:00:00Z"
+        )
     return time_ms
 
 
@@ -220,7 +245,8 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
 def write_package(folder: Path) -> Path:
-    """Write this package, as it is installed, for ``--py-files``. The same package gives the same bytes.
+    """Write this package, as it is installed, for ``--py-files``. The same package gives the same
+    bytes.
 
     Executors also need Python 3.11, pyarrow, msgspec, and zstandard if there are ``.zst`` files.
 

@@ -1,8 +1,10 @@
-"""Conversion of an archive as a Spark job: read the files, group the events, convert the groups, compact the aspects.
+"""Conversion of an archive as a Spark job: read the files, group the events, convert the groups,
+compact the aspects.
 
-Spark's shuffle brings the events of a group together, and later the versions of an aspect. Its sort spills to the disk,
-and each step (see :mod:`.steps`) works on a stream, so that no application is too large for an executor. The results of
-the first two steps are stored, so that a job that was killed continues there.
+Spark's shuffle brings the events of a group together, and later the versions of an aspect. Its sort
+spills to the disk, and each step (see :mod:`.steps`) works on a stream, so that no application is
+too large for an executor. The results of the first two steps are stored, so that a job that was
+killed continues there.
 
 ``spark-submit`` starts it: ``spark_job.py PLAN``, with the plan as one line of JSON.
 
@@ -37,7 +39,8 @@ from airflow_provider_spark_datahub.conversion import SettingsError, archive
 from airflow_provider_spark_datahub.foundation.text import counted
 
 _CONFIGURATION = {
-    # Files, events and proposals are large values: a batch is bounded by its bytes, or else by few rows.
+    # Files, events and proposals are large values: a batch is bounded by its bytes, or else by few
+    # rows.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(8 * 1024 * 1024),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     # The vectorized reader reads thousands of rows at a time, however large they are.
@@ -48,9 +51,13 @@ _CONFIGURATION = {
 }
 _TABLES = {
     # Large texts are all different: a dictionary costs as much as writing them, and saves nothing.
-    **{f"parquet.enable.dictionary#{name}": "false" for name in ("text", "content", PROPOSAL_COLUMN)},
+    **{
+        f"parquet.enable.dictionary#{name}": "false"
+        for name in ("text", "content", PROPOSAL_COLUMN)
+    },
     "parquet.compression.codec.zstd.level": "1",
-    # The size of a page and of a group of rows is checked from the first row on, not from the hundredth.
+    # The size of a page and of a group of rows is checked from the first row on, not from the
+    # hundredth.
     "parquet.page.size.row.check.min": "1",
     "parquet.block.size.row.check.min": "1",
 }
@@ -86,7 +93,8 @@ class _BackfillJob:
             spark.conf.set(key, value)
 
     def run(self) -> dict[str, Any]:
-        """Convert the archive, or continue an interrupted run of the same plan, and return the summary.
+        """Convert the archive, or continue an interrupted run of the same plan, and return the
+        summary.
 
         :raises PlanError: if the folder holds the results of another plan.
         """
@@ -143,14 +151,18 @@ class _BackfillJob:
         else:
             _report(name)
             started = time.monotonic()
-            record = json.dumps({"result": carry_out() or {}, "seconds": time.monotonic() - started})
+            record = json.dumps(
+                {"result": carry_out() or {}, "seconds": time.monotonic() - started}
+            )
             self._files.write(marker, record)
         done = json.loads(record)
         self._seconds[name] = done["seconds"]
         return dict(done["result"])
 
     def _table(self, name: str, schema: pa.Schema) -> DataFrame:
-        return self._spark.read.schema(from_arrow_schema(schema)).parquet(self._plan.path(f"{folder.WORK}/{name}"))
+        return self._spark.read.schema(from_arrow_schema(schema)).parquet(
+            self._plan.path(f"{folder.WORK}/{name}")
+        )
 
     def _read_files(self) -> dict[str, Any]:
         files = _ArchiveFiles.find(self._spark, self._plan.sources)
@@ -186,7 +198,9 @@ class _BackfillJob:
             .sortWithinPartitions("place", "time_ms", "run_id", "number")
             .mapInArrow(steps.compact_versions(self._wanted), from_arrow_schema(steps.KEPT))
             .withColumn("event_time", F.timestamp_millis("time_ms"))
-            .select("entity_urn", "aspect_name", "change_type", PROPOSAL_COLUMN, "event_time", "reason")
+            .select(
+                "entity_urn", "aspect_name", "change_type", PROPOSAL_COLUMN, "event_time", "reason"
+            )
         )
         if not self._plan.dry_run:
             path = self._plan.path(folder.PROPOSALS)
@@ -195,11 +209,23 @@ class _BackfillJob:
         return dict(sorted(map(tuple, proposals.groupBy("aspect_name").count().collect())))
 
     def _quarantine(self, events: DataFrame, converted: DataFrame) -> dict[str, int]:
-        """Write the lines and datasets that could not be converted, and return the most frequent reasons."""
-        problems = [rows.where("reason IS NOT NULL").select("file", "offset", "reason") for rows in (events, converted)]
+        """Write the lines and datasets that could not be converted, and return the most frequent
+        reasons.
+        """
+        problems = [
+            rows.where("reason IS NOT NULL").select("file", "offset", "reason")
+            for rows in (events, converted)
+        ]
         quarantine = problems[0].union(problems[1])
-        quarantine.coalesce(_QUARANTINE_FILES).write.mode("overwrite").json(self._plan.path(folder.QUARANTINE))
-        frequent = quarantine.groupBy("reason").count().orderBy(F.desc("count"), "reason").limit(_LISTED_REASONS)
+        quarantine.coalesce(_QUARANTINE_FILES).write.mode("overwrite").json(
+            self._plan.path(folder.QUARANTINE)
+        )
+        frequent = (
+            quarantine.groupBy("reason")
+            .count()
+            .orderBy(F.desc("count"), "reason")
+            .limit(_LISTED_REASONS)
+        )
         return dict(map(tuple, frequent.collect()))
 
     @property
@@ -209,7 +235,8 @@ class _BackfillJob:
     def _tasks(self, facts: Row) -> int:
         tasks: int = facts["size"] // _EVENT_BYTES_PER_TASK
         if tasks > _MANY_TASKS:
-            # Each task of one step sends a piece to each of the next. Both grow, so that the pieces do not get tiny.
+            # Each task of one step sends a piece to each of the next. Both grow, so that the pieces
+            # do not get tiny.
             tasks = math.isqrt(tasks * _MANY_TASKS)
         return max(self._cores, tasks)
 
@@ -217,7 +244,9 @@ class _BackfillJob:
 # -- read
 
 _WHOLE_FILE_BYTES = 32 * 1024 * 1024
-"""A larger file is read in parts unless it is compressed: a compressed file can be read only from its beginning."""
+"""A larger file is read in parts unless it is compressed: a compressed file can be read only from
+its beginning.
+"""
 _MAX_COMPRESSED_BYTES = 2**31 - 2**20  # larger content does not fit into one value of Spark's
 _TOO_LARGE = "a compressed file of more than 2 GB cannot be read: split it"
 # How much larger events may be than their compressed file, to estimate the sizes of tasks.
@@ -229,7 +258,8 @@ _TASKS_PER_CORE = 4
 
 @dataclass(frozen=True, slots=True)
 class _ArchiveFiles:
-    """Files of an archive. Those that are large and not compressed are read line by line, the others whole.
+    """Files of an archive. Those that are large and not compressed are read line by line, the
+    others whole.
 
     :param size: their size as they are stored, in bytes.
     :param whole: path and content of each file that is read as a whole.
@@ -247,7 +277,8 @@ class _ArchiveFiles:
 
     @classmethod
     def find(cls, spark: SparkSession, sources: Sequence[str]) -> _ArchiveFiles:
-        """Return the files below folders in any layout, except names that start with a dot or an underscore.
+        """Return the files below folders in any layout, except names that start with a dot or an
+        underscore.
 
         :param sources: folders, files or globs, in any file system that this Spark knows.
         """
@@ -262,13 +293,19 @@ class _ArchiveFiles:
             _sum(length * F.when(compressed, _COMPRESSION).otherwise(1)).alias("unpacked"),
             F.collect_list(F.when((length > _WHOLE_FILE_BYTES) & ~compressed, path)).alias("large"),
             F.count_if((length > _WHOLE_FILE_BYTES) & compressed).alias("large_compressed"),
-            F.collect_list(F.when((length > _MAX_COMPRESSED_BYTES) & compressed, path)).alias("too_large"),
+            F.collect_list(F.when((length > _MAX_COMPRESSED_BYTES) & compressed, path)).alias(
+                "too_large"
+            ),
         ).collect()[0]
         # Spark does not read the content of files that a condition on the length alone leaves out.
         whole = files.where(length <= _WHOLE_FILE_BYTES)
         if facts["large_compressed"]:
-            archives = reader.option("pathGlobFilter", f"*{{{','.join(COMPRESSED)}}}").load(list(sources))
-            whole = whole.union(archives.where(length.between(_WHOLE_FILE_BYTES + 1, _MAX_COMPRESSED_BYTES)))
+            archives = reader.option("pathGlobFilter", f"*{{{','.join(COMPRESSED)}}}").load(
+                list(sources)
+            )
+            whole = whole.union(
+                archives.where(length.between(_WHOLE_FILE_BYTES + 1, _MAX_COMPRESSED_BYTES))
+            )
         tasks = max(
             _TASKS_PER_CORE * spark.sparkContext.defaultParallelism,
             facts["unpacked"] // _BYTES_PER_READING_TASK,
@@ -277,14 +314,17 @@ class _ArchiveFiles:
         open_cost = int(_CONFIGURATION["spark.sql.files.openCostInBytes"])
         bytes_per_task = 1 + (facts["size"] + facts["count"] * open_cost) // tasks
         whole = whole.select("path", "content")
-        return cls(facts["count"], facts["size"], whole, facts["large"], facts["too_large"], bytes_per_task)
+        return cls(
+            facts["count"], facts["size"], whole, facts["large"], facts["too_large"], bytes_per_task
+        )
 
     def events(self) -> DataFrame:
         """Return the lines of all files: see :data:`steps.EVENTS`."""
         spark, schema = self.whole.sparkSession, from_arrow_schema(steps.EVENTS)
         events = self.whole.mapInArrow(steps.read_files(), schema)
         if self.large:
-            # Lines end only with "\n", so that their lengths add up to offsets. The bytes are not changed.
+            # Lines end only with "\n", so that their lengths add up to offsets. The bytes are not
+            # changed.
             lines = spark.read.option("lineSep", "\n").text(self.large)
             path = F.regexp_replace("_metadata.file_path", "^file:///", "file:/").alias("path")
             lines = lines.select(path, "_metadata.file_block_start", F.encode("value", "utf-8"))
@@ -297,7 +337,9 @@ class _ArchiveFiles:
 
 
 def _event_facts(events: DataFrame) -> Row:
-    """Return the number of events and of unreadable lines, their size in bytes, and what archives need of them."""
+    """Return the number of events and of unreadable lines, their size in bytes, and what archives
+    need of them.
+    """
     return events.agg(
         F.count("group").alias("events"),
         _sum("size").alias("size"),
@@ -315,12 +357,19 @@ def _in_groups(events: DataFrame, links: DataFrame) -> DataFrame:
 
     :param links: those of the events.
     """
-    joining = [archive.Link(cast("archive.LinkKind", row[0]), row[1], row[2]) for row in _joining(links).collect()]
+    joining = [
+        archive.Link(cast("archive.LinkKind", row[0]), row[1], row[2])
+        for row in _joining(links).collect()
+    ]
     shared = archive.merge_groups(joining)
     if not shared:
         return events
     names = events.sparkSession.createDataFrame(list(shared.items()), "group string, shared string")
-    return events.join(names, "group", "left").withColumn("group", F.coalesce("shared", "group")).drop("shared")
+    return (
+        events.join(names, "group", "left")
+        .withColumn("group", F.coalesce("shared", "group"))
+        .drop("shared")
+    )
 
 
 def _joining(links: DataFrame) -> DataFrame:
@@ -336,15 +385,28 @@ def _joining(links: DataFrame) -> DataFrame:
     joined = of_children.join(applications, "run_id", "left_semi").unionByName(
         of_children.join(queries, "group", "left_semi")
     )
-    needed = runs.where("is_split").select("run_id").union(joined.select("run_id")).union(joined.select("group"))
-    return of_runs.join(needed, "run_id", "left_semi").unionByName(joined).select(*archive.Link._fields)
+    needed = (
+        runs.where("is_split")
+        .select("run_id")
+        .union(joined.select("run_id"))
+        .union(joined.select("group"))
+    )
+    return (
+        of_runs.join(needed, "run_id", "left_semi")
+        .unionByName(joined)
+        .select(*archive.Link._fields)
+    )
 
 
 def _in_time(events: DataFrame, wanted: archive.ArchiveFilter) -> DataFrame:
-    """Leave out groups outside the wanted times. If one has several runs, the conversion decides which are wanted."""
+    """Leave out groups outside the wanted times. If one has several runs, the conversion decides
+    which are wanted.
+    """
     if wanted.since_ms is None and wanted.until_ms is None:
         return events
-    spans = events.groupBy("group").agg(F.min("time_ms").alias("first"), F.max("time_ms").alias("last"))
+    spans = events.groupBy("group").agg(
+        F.min("time_ms").alias("first"), F.max("time_ms").alias("last")
+    )
     if wanted.since_ms is not None:
         spans = spans.where(F.col("last") >= wanted.since_ms)
     if wanted.until_ms is not None:

@@ -1,6 +1,8 @@
-"""Functions for ``mapInArrow``, which run in Spark's tasks: read events, convert groups of them, and compact aspects.
+"""Functions for ``mapInArrow``, which run in Spark's tasks: read events, convert groups of them,
+and compact aspects.
 
-Each works on a stream of rows, and holds a megabyte or so of them besides what the conversion itself needs.
+Each works on a stream of rows, and holds a megabyte or so of them besides what the conversion
+itself needs.
 """
 
 from __future__ import annotations
@@ -15,7 +17,12 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_spark_datahub.backfill.plan import PROPOSAL_COLUMN
-from airflow_provider_spark_datahub.capture import BadLineError, DamagedFileError, checked_text, read_lines
+from airflow_provider_spark_datahub.capture import (
+    BadLineError,
+    DamagedFileError,
+    checked_text,
+    read_lines,
+)
 from airflow_provider_spark_datahub.conversion import EventError, LineageSettings, archive
 from airflow_provider_spark_datahub.foundation.batches import batches_of
 
@@ -27,7 +34,9 @@ _BATCH_ROWS = 10_000
 _ROW_BYTES = 64  # approximate size of a row without its texts
 _MOST_HEADS = 50_000
 _RARE_COLLECTIONS = (100_000, 20, 100)
-"""Number of new objects, and of collections of the next younger generation, that start a garbage collection."""
+"""Number of new objects, and of collections of the next younger generation, that start a garbage
+collection.
+"""
 
 _STRING, _INTEGER = pa.string(), pa.int64()
 _PROBLEM = {"file": _STRING, "offset": _INTEGER, "reason": _STRING}
@@ -62,9 +71,14 @@ KEPT = pa.schema(
 
 def _step(convert: Callable[[Iterator[Row]], Iterable[Sequence[Any]]], schema: pa.Schema) -> Step:
     def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # A worker converts group after group: what existed before is never garbage, and the rest seldom.
+        # A worker converts group after group: what existed before is never garbage, and the rest
+        # seldom.
         gc.set_threshold(*_RARE_COLLECTIONS)
-        rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch), strict=True))
+        rows = (
+            row
+            for batch in batches
+            for row in zip(*(column.to_pylist() for column in batch), strict=True)
+        )
         for together in batches_of(convert(rows), _row_size, _BATCH_BYTES, _BATCH_ROWS):
             columns = map(pa.array, zip(*together, strict=True), schema.types)
             yield pa.RecordBatch.from_arrays(list(columns), schema=schema)
@@ -73,7 +87,9 @@ def _step(convert: Callable[[Iterator[Row]], Iterable[Sequence[Any]]], schema: p
 
 
 def _row_size(row: Sequence[Any]) -> int:
-    return _ROW_BYTES + sum(len(value) for value in row if type(value) is str or type(value) is bytes)
+    return _ROW_BYTES + sum(
+        len(value) for value in row if type(value) is str or type(value) is bytes
+    )
 
 
 # -- read
@@ -95,7 +111,8 @@ def read_files() -> Step:
 
 
 def read_parts() -> Step:
-    """Return the step that makes :data:`EVENTS` of lines: path, offset of the file's part, and content of each.
+    """Return the step that makes :data:`EVENTS` of lines: path, offset of the file's part, and
+    content of each.
 
     Lines of one part are together and in order.
     """
@@ -124,8 +141,19 @@ class _Lines:
             head, text = self._head_and_text(line)
         except (BadLineError, EventError) as error:
             torn = isinstance(error, BadLineError) and not line.endswith(b"\n")
-            return _problem(path, offset, f"cut off: its writer was killed ({error})" if torn else str(error))
-        return (path, offset, None, head.time_ms, head.group, self._new_links(head), text, len(text))
+            return _problem(
+                path, offset, f"cut off: its writer was killed ({error})" if torn else str(error)
+            )
+        return (
+            path,
+            offset,
+            None,
+            head.time_ms,
+            head.group,
+            self._new_links(head),
+            text,
+            len(text),
+        )
 
     def _new_links(self, head: archive.EventHead) -> list[dict[str, str]]:
         # Most events of a run have the same head, except for the time.
@@ -156,8 +184,11 @@ def _problem(path: str, offset: int, reason: str) -> Row:
 # -- convert
 
 
-def convert_groups(settings: LineageSettings, wanted: archive.ArchiveFilter, facts: archive.ArchiveFacts) -> Step:
-    """Return the step that makes :data:`CONVERTED` of events: the group of each, and its :class:`ArchivedEvent`.
+def convert_groups(
+    settings: LineageSettings, wanted: archive.ArchiveFilter, facts: archive.ArchiveFacts
+) -> Step:
+    """Return the step that makes :data:`CONVERTED` of events: the group of each, and its
+    :class:`ArchivedEvent`.
 
     Events of one group are together and in order.
     """
@@ -181,12 +212,20 @@ def convert_groups(settings: LineageSettings, wanted: archive.ArchiveFilter, fac
 
 
 def compact_versions(wanted: archive.ArchiveFilter) -> Step:
-    """Return the step that makes :data:`KEPT` of :class:`AspectVersion`: those of a place together and in order."""
+    """Return the step that makes :data:`KEPT` of :class:`AspectVersion`: those of a place together
+    and in order.
+    """
 
     def proposals(rows: Iterable[Row]) -> Iterator[Row]:
         versions = (archive.AspectVersion(*row) for row in rows)
-        for _, time_ms, proposal, reason in archive.compact_versions(versions, run_history=wanted.run_history):
-            urn, aspect_name, change_type = proposal.entity_urn, proposal.aspect_name, proposal.change_type
+        for _, time_ms, proposal, reason in archive.compact_versions(
+            versions, run_history=wanted.run_history
+        ):
+            urn, aspect_name, change_type = (
+                proposal.entity_urn,
+                proposal.aspect_name,
+                proposal.change_type,
+            )
             yield urn, aspect_name, change_type, proposal.to_json(), time_ms, reason
 
     return _step(proposals, KEPT)

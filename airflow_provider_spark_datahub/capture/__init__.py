@@ -1,4 +1,5 @@
-"""Capture of a Spark job's OpenLineage events: inject the listener before the submit, collect the events after it.
+"""Capture of a Spark job's OpenLineage events: inject the listener before the submit, collect the
+events after it.
 
 Knows neither Airflow nor DataHub.
 """
@@ -42,7 +43,12 @@ if TYPE_CHECKING:
         unused_path,
     )
     from .openlineage_jar import DEFAULT_OPENLINEAGE_JAR, JarChoice, SparkSubmit
-    from .spark_installation import ScalaVersion, SparkInstallation, banner_versions, base_properties
+    from .spark_installation import (
+        ScalaVersion,
+        SparkInstallation,
+        banner_versions,
+        base_properties,
+    )
     from .spark_submit import (
         DriverOutput,
         InjectionError,

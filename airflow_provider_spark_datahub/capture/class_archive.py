@@ -1,8 +1,10 @@
-"""Archives of Spark's and the listener's Java classes, which a driver's Java maps instead of loading each class.
+"""Archives of Spark's and the listener's Java classes, which a driver's Java maps instead of
+loading each class.
 
-This is Java's class data sharing, with dynamic archives (Java 13 and later). An archive fits one Java, one Spark, and
-one beginning of the class path. Java refuses archives after a folder that is not empty, so Spark's jars come before
-the configuration folder; an archive is not used if a name in that folder is also in a jar.
+This is Java's class data sharing, with dynamic archives (Java 13 and later). An archive fits one
+Java, one Spark, and one beginning of the class path. Java refuses archives after a folder that is
+not empty, so Spark's jars come before the configuration folder; an archive is not used if a name in
+that folder is also in a jar.
 
 A mapped archive is code. It is used only if nobody but this user (or root) could have written it.
 """
@@ -25,8 +27,16 @@ from typing import Self
 import msgspec
 
 from airflow_provider_spark_datahub.capture.openlineage_jar import JarChoice
-from airflow_provider_spark_datahub.capture.spark_installation import SparkInstallation, java_command, names_in
-from airflow_provider_spark_datahub.capture.spark_submit import DRIVER_CLASS_PATH, DRIVER_JAVA_OPTIONS, Submission
+from airflow_provider_spark_datahub.capture.spark_installation import (
+    SparkInstallation,
+    java_command,
+    names_in,
+)
+from airflow_provider_spark_datahub.capture.spark_submit import (
+    DRIVER_CLASS_PATH,
+    DRIVER_JAVA_OPTIONS,
+    Submission,
+)
 from airflow_provider_spark_datahub.foundation.files import (
     PRIVATE_ACCESS,
     is_file,
@@ -60,7 +70,8 @@ class ClassArchive:
     """An archive and what it fits.
 
     :param java: the ``java`` that wrote it.
-    :param listener: paths of the OpenLineage jar and what it needs, if the archive holds their classes.
+    :param listener: paths of the OpenLineage jar and what it needs, if the archive holds their
+        classes.
     :param class_path: entries that the driver's class path must begin with.
     :param names: names of files and folders on the top level of all these jars.
     """
@@ -75,8 +86,13 @@ class ClassArchive:
     def added_to(self, submission: Submission) -> Submission:
         """Return the submission with the archive; adding it twice is the same as adding it once."""
         users = submission.effective(DRIVER_JAVA_OPTIONS) or ""
-        # If an archive does not fit after all, Java warns on standard output, which may be the job's result.
-        options = [f"{_ARCHIVE_OPTION}{self.path}", "-Xshare:auto", *([] if "-Xlog" in users else ["-Xlog:cds*=off"])]
+        # If an archive does not fit after all, Java warns on standard output, which may be the
+        # job's result.
+        options = [
+            f"{_ARCHIVE_OPTION}{self.path}",
+            "-Xshare:auto",
+            *([] if "-Xlog" in users else ["-Xlog:cds*=off"]),
+        ]
         missing = [option for option in options if option not in users.split()]
         properties = {
             **submission.properties,
@@ -88,14 +104,25 @@ class ClassArchive:
     def problem(self) -> str:
         """Return why Java would not map the archive, by asking it; empty if it would.
 
-        :raises subprocess.TimeoutExpired: if Java does not answer, or OSError if it cannot be started.
+        :raises subprocess.TimeoutExpired: if Java does not answer, or OSError if it cannot be
+            started.
         """
-        command = [self.java, "-Xshare:on", f"{_ARCHIVE_OPTION}{self.path}", "-cp", ":".join(self.class_path)]
-        answer = subprocess.run([*command, "-version"], capture_output=True, timeout=_CHECK_SECONDS, check=False)
+        command = [
+            self.java,
+            "-Xshare:on",
+            f"{_ARCHIVE_OPTION}{self.path}",
+            "-cp",
+            ":".join(self.class_path),
+        ]
+        answer = subprocess.run(
+            [*command, "-version"], capture_output=True, timeout=_CHECK_SECONDS, check=False
+        )
         if answer.returncode == 0:
             return ""
         lines = (answer.stdout + answer.stderr).decode("utf-8", "replace").splitlines()
-        return next((line for line in lines if "mismatch" in line or "nable" in line), "Java refuses it")
+        return next(
+            (line for line in lines if "mismatch" in line or "nable" in line), "Java refuses it"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +140,11 @@ class ClassArchives:
         return cls(Path(os.path.realpath(folder)))
 
     def find(
-        self, submission: Submission, installation: SparkInstallation | None, env: Mapping[str, str], jar: JarChoice
+        self,
+        submission: Submission,
+        installation: SparkInstallation | None,
+        env: Mapping[str, str],
+        jar: JarChoice,
     ) -> ClassArchive:
         """Return the archive for a job whose driver runs on this machine.
 
@@ -123,7 +154,9 @@ class ClassArchives:
         if installation is None:
             raise ClassArchiveError("the Spark of this spark-submit is not known")
         if submission.effective_driver_class_path():
-            raise ClassArchiveError("the job has a driver class path of its own, which comes before Spark's jars")
+            raise ClassArchiveError(
+                "the job has a driver class path of its own, which comes before Spark's jars"
+            )
         self._refuse_conflicting(submission, env)
         listener = jar.class_path
         java = _java(env)
@@ -136,15 +169,22 @@ class ClassArchives:
         archive = _read(path)
         clashing = sorted(_top_names(installation.conf_dir).intersection(archive.names))
         if clashing:
-            raise ClassArchiveError(f"{installation.conf_dir} has names that jars of Spark have, too: {clashing[0]}")
+            raise ClassArchiveError(
+                f"{installation.conf_dir} has names that jars of Spark have, too: {clashing[0]}"
+            )
         return archive
 
     def _refuse_conflicting(self, submission: Submission, env: Mapping[str, str]) -> None:
         places = {name: env.get(name) for name in _JAVA_VARIABLES}
-        places |= {name: submission.effective(name) for name in (DRIVER_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)}
+        places |= {
+            name: submission.effective(name)
+            for name in (DRIVER_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)
+        }
         for place, options in places.items():
             for option in (options or "").split():
-                ours = option == "-Xshare:auto" or option.startswith(f"{_ARCHIVE_OPTION}{self.folder}{os.sep}")
+                ours = option == "-Xshare:auto" or option.startswith(
+                    f"{_ARCHIVE_OPTION}{self.folder}{os.sep}"
+                )
                 if _CONFLICTING.match(option) and not ours:
                     raise ClassArchiveError(f"{place} has {option.partition('=')[0]}")
 
@@ -160,16 +200,22 @@ class ClassArchives:
         """Run a small job that has the listener, and let its Java write an archive.
 
         :param env: environment of ``spark-submit``. Its Spark configuration is not used.
-        :param listener: paths of the OpenLineage jar and its dependencies, for jobs that have the jar on the driver's
-            class path. Empty if it is among Spark's jars, and for jobs that bring jars of their own.
-        :param beside: jars of a job that brings its own, also OpenLineage's. Their classes are not in the archive.
+        :param listener: paths of the OpenLineage jar and its dependencies, for jobs that have the
+            jar on the driver's class path. Empty if it is among Spark's jars, and for jobs that
+            bring jars of their own.
+        :param beside: jars of a job that brings its own, also OpenLineage's. Their classes are not
+            in the archive.
         :param seconds: timeout for the job.
         :raises ClassArchiveError: if the job failed or Java wrote no archive.
         """
         java = _java(env)
         _check_java(java)
-        if re.search(r"[\s,:]", "".join((str(self.folder), str(installation.home), *listener, *beside))):
-            raise ClassArchiveError("a path with a blank, comma or colon cannot be part of a class path: use another")
+        if re.search(
+            r"[\s,:]", "".join((str(self.folder), str(installation.home), *listener, *beside))
+        ):
+            raise ClassArchiveError(
+                "a path with a blank, comma or colon cannot be part of a class path: use another"
+            )
         make_folder(self.folder, access=PRIVATE_ACCESS)
         _refuse_writable(self.folder)
         path = self.folder / f"{_key(java, installation, listener)}.jsa"
@@ -178,10 +224,14 @@ class ClassArchives:
             training = _Training(Path(place), installation, own_env, java, seconds)
             class_path = (*listener, *training.class_path())
             draft = training.run(class_path, beside)
-            names = sorted({name.partition("/")[0] for jar in _jars(class_path) for name in names_in(jar)})
+            names = sorted(
+                {name.partition("/")[0] for jar in _jars(class_path) for name in names_in(jar)}
+            )
             draft.chmod(PRIVATE_ACCESS.file)
             draft.replace(path)
-        archive = ClassArchive(str(path), str(java), str(installation.home), listener, class_path, tuple(names))
+        archive = ClassArchive(
+            str(path), str(java), str(installation.home), listener, class_path, tuple(names)
+        )
         write_durably(_description(path), [msgspec.json.encode(archive)], access=PRIVATE_ACCESS)
         if problem := archive.problem():
             _remove(path)
@@ -192,7 +242,9 @@ class ClassArchives:
         for path in sorted(self.folder.glob("*.jsa")):
             try:
                 archive = _read(path)
-                installation = SparkInstallation.find("spark-submit", {"SPARK_HOME": archive.spark_home})
+                installation = SparkInstallation.find(
+                    "spark-submit", {"SPARK_HOME": archive.spark_home}
+                )
                 if installation is None:
                     yield path, f"{archive.spark_home} is gone"
                 elif path.stem != _key(Path(archive.java), installation, archive.listener):
@@ -201,7 +253,9 @@ class ClassArchives:
                 yield path, str(error)
 
     def remove_outdated(self) -> list[tuple[Path, str]]:
-        """Remove outdated archives and the files of interrupted builds; return the archives with the reasons."""
+        """Remove outdated archives and the files of interrupted builds; return the archives with
+        the reasons.
+        """
         removed = list(self._outdated())
         for path, _ in removed:
             _remove(path)
@@ -222,9 +276,13 @@ def _java(env: Mapping[str, str]) -> Path:
 
 def _check_java(java: Path) -> None:
     release = java.parents[1] / "release"
-    version = re.search(r'JAVA_VERSION="(\d+)', release.read_text("utf-8", "replace") if is_file(release) else "")
+    version = re.search(
+        r'JAVA_VERSION="(\d+)', release.read_text("utf-8", "replace") if is_file(release) else ""
+    )
     if version and int(version[1]) < _OLDEST_JAVA:
-        raise ClassArchiveError(f"{java} is Java {version[1]}: archives need Java {_OLDEST_JAVA} or later")
+        raise ClassArchiveError(
+            f"{java} is Java {version[1]}: archives need Java {_OLDEST_JAVA} or later"
+        )
 
 
 def _key(java: Path, installation: SparkInstallation, listener: Sequence[str]) -> str:
@@ -236,7 +294,11 @@ def _key(java: Path, installation: SparkInstallation, listener: Sequence[str]) -
     try:
         for file in files:
             status = file.stat()
-            digest.update(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+            digest.update(
+                f"{file}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(
+                    "utf-8", "surrogateescape"
+                )
+            )
     except OSError as error:
         raise ClassArchiveError(f"{error.filename} cannot be read: {error.strerror}") from error
     return digest.hexdigest()[:_KEY_LENGTH]
@@ -252,7 +314,9 @@ def _remove(path: Path) -> None:
 
 
 def _read(path: Path) -> ClassArchive:
-    """Return an archive, or raise ClassArchiveError if another user could have written it or its description."""
+    """Return an archive, or raise ClassArchiveError if another user could have written it or its
+    description.
+    """
     for file in (path, _description(path)):
         _refuse_writable(file)
     try:
@@ -283,7 +347,8 @@ def _jars(class_path: Iterable[str]) -> Iterator[Path]:
         yield from sorted(path.parent.glob("*.jar")) if path.name == "*" else [path]
 
 
-# The job reads, joins and writes files, and runs a streaming query: it should load what most jobs load.
+# The job reads, joins and writes files, and runs a streaming query: it should load what most jobs
+# load.
 _JOB = """
 import sys
 from pyspark.sql import SparkSession, functions as f
@@ -318,7 +383,12 @@ class _Training:
 
     def class_path(self) -> tuple[str, ...]:
         """Return Spark's own part of the driver's class path, from Spark's launcher."""
-        launcher = [str(self.java), "-cp", f"{self.installation.jars}/*", "org.apache.spark.launcher.Main"]
+        launcher = [
+            str(self.java),
+            "-cp",
+            f"{self.installation.jars}/*",
+            "org.apache.spark.launcher.Main",
+        ]
         answer = self._run([*launcher, "org.apache.spark.deploy.SparkSubmit", "job.py"], "")
         parts = answer.stdout.split("\0")
         if "-cp" not in parts[:-1]:
@@ -341,11 +411,21 @@ class _Training:
             "spark.openlineage.transport.location": f"{self.folder}/events.ndjson",
         }
         command = [str(self.installation.home / "bin" / "spark-submit"), "--master", "local[2]"]
-        command += ["--driver-class-path", ":".join(class_path), *(["--jars", ",".join(jars)] if jars else [])]
-        command += [part for name, value in properties.items() for part in ("--conf", f"{name}={value}")]
-        answer = self._run([*command, str(job), str(self.folder)], f"-XX:ArchiveClassesAtExit={archive}")
+        command += [
+            "--driver-class-path",
+            ":".join(class_path),
+            *(["--jars", ",".join(jars)] if jars else []),
+        ]
+        command += [
+            part for name, value in properties.items() for part in ("--conf", f"{name}={value}")
+        ]
+        answer = self._run(
+            [*command, str(job), str(self.folder)], f"-XX:ArchiveClassesAtExit={archive}"
+        )
         if answer.returncode or not archive.is_file():
-            raise ClassArchiveError(f"the Spark job that was to write the archive failed: {_last_line(answer)}")
+            raise ClassArchiveError(
+                f"the Spark job that was to write the archive failed: {_last_line(answer)}"
+            )
         return archive
 
     @property
@@ -356,7 +436,11 @@ class _Training:
         self._conf_dir.mkdir(exist_ok=True)
         ours = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH", *_JAVA_VARIABLES}
         env = {name: value for name, value in self.env.items() if name not in ours}
-        users = [option for option in self.env.get("SPARK_SUBMIT_OPTS", "").split() if not _CONFLICTING.match(option)]
+        users = [
+            option
+            for option in self.env.get("SPARK_SUBMIT_OPTS", "").split()
+            if not _CONFLICTING.match(option)
+        ]
         options = [*users, java_option, "-Xlog:disable"] if java_option else users
         env |= {
             "SPARK_CONF_DIR": str(self._conf_dir),
@@ -367,14 +451,26 @@ class _Training:
         }
         try:
             return subprocess.run(
-                command, env=env, cwd=self.folder, capture_output=True, text=True, timeout=self.seconds, check=False
+                command,
+                env=env,
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                timeout=self.seconds,
+                check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise ClassArchiveError(f"{command[0]} did not end within {self.seconds:g} seconds") from error
+            raise ClassArchiveError(
+                f"{command[0]} did not end within {self.seconds:g} seconds"
+            ) from error
         except OSError as error:
             raise ClassArchiveError(f"{command[0]} could not be started: {error}") from error
 
 
 def _last_line(answer: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in f"{answer.stdout}\n{answer.stderr}".replace("\0", " ").splitlines() if line.strip()]
+    lines = [
+        line
+        for line in f"{answer.stdout}\n{answer.stderr}".replace("\0", " ").splitlines()
+        if line.strip()
+    ]
     return lines[-1].strip()[:300] if lines else f"exit code {answer.returncode}"

@@ -1,8 +1,8 @@
 """Events of one session of a Spark Connect server, out of the event file of the whole server.
 
-All clients of a server share one Spark application, and so one listener. A client names its session in its connection
-string (``sc://host:15002/;session_id=<uuid>``), and Spark describes each job with it. The events of a session become
-those of an application of its own, whose run is the session.
+All clients of a server share one Spark application, and so one listener. A client names its session
+in its connection string (``sc://host:15002/;session_id=<uuid>``), and Spark describes each job with
+it. The events of a session become those of an application of its own, whose run is the session.
 """
 
 from __future__ import annotations
@@ -60,16 +60,24 @@ class SessionEvents:
         """
         path, _, query = text.removeprefix(SESSION_SCHEME).partition("?")
         values = {name: value[0] for name, value in parse_qs(query).items()}
-        return cls(Path(unquote(path)), values.get("session", ""), int(values.get("start", 0)), values.get("name", ""))
+        return cls(
+            Path(unquote(path)),
+            values.get("session", ""),
+            int(values.get("start", 0)),
+            values.get("name", ""),
+        )
 
     @staticmethod
     def remote(remote: str, session_id: str) -> tuple[str, str]:
-        """Return a connection string of Spark Connect with a session's id, and that id; a string's own id stays.
+        """Return a connection string of Spark Connect with a session's id, and that id; a string's
+        own id stays.
 
         :raises InjectionError: if it is another string.
         """
         if not remote.startswith(_REMOTE):
-            raise InjectionError(f"SPARK_REMOTE is {remote.partition(';')[0]!r}: no Spark Connect server ({_REMOTE}…)")
+            raise InjectionError(
+                f"SPARK_REMOTE is {remote.partition(';')[0]!r}: no Spark Connect server ({_REMOTE}…)"
+            )
         address, _, parameters = remote.partition(";")
         for parameter in parameters.split(";"):
             name, _, value = parameter.partition("=")
@@ -92,9 +100,14 @@ class SessionEvents:
         return {str(self.path): max(0, self.path.stat().st_size - self.start)}
 
     def last_ms(self) -> int | None:
-        """Return the time of the session's last event, in ms since the epoch; ``None`` if there is none."""
+        """Return the time of the session's last event, in ms since the epoch; ``None`` if there is
+        none.
+        """
         reader = _SessionFollower(self, event_lines.checked_text)
-        times = [datetime.fromisoformat(json.loads(event)["eventTime"]) for event in reader.new(lambda: False)]
+        times = [
+            datetime.fromisoformat(json.loads(event)["eventTime"])
+            for event in reader.new(lambda: False)
+        ]
         return round(max(times).timestamp() * 1000) if times else None
 
     def remove(self) -> None:
@@ -123,7 +136,9 @@ class _SessionFollower(event_lines.Follower[T]):
     def __init__(self, events: SessionEvents, parse: Callable[[bytes], T]) -> None:
         super().__init__(events, parse)
         self._events = events
-        self._file = event_lines.FileFollower(events.path, event_lines.checked_text, start=events.start)
+        self._file = event_lines.FileFollower(
+            events.path, event_lines.checked_text, start=events.start
+        )
         self._head = msgspec.json.Decoder(_Head)
         self._own: dict[str, bool] = {}
         self._waiting: dict[str, list[bytes]] = {}
@@ -139,7 +154,8 @@ class _SessionFollower(event_lines.Follower[T]):
                 yield event
 
     def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:  # noqa: ARG002 (it has one file)
-        # The server goes on writing after the client has its answer, so its file is read until each query has an end.
+        # The server goes on writing after the client has its answer, so its file is read until each
+        # query has an end.
         quiet, settled = 0, time.monotonic() + _SETTLE_SECONDS
         while quiet < _QUIET_READS or self._running or not self.report.events:
             known = self.report.events
@@ -163,7 +179,9 @@ class _SessionFollower(event_lines.Follower[T]):
         report.end(outcome, f"session {self._events.session_id} in {place}")
 
     def _of_session(self, text: bytes) -> Iterator[bytes]:
-        """Yield the events that are now known to be of this session: earlier ones of the same run, then this one."""
+        """Yield the events that are now known to be of this session: earlier ones of the same run,
+        then this one.
+        """
         try:
             head = self._head.decode(text)
         except msgspec.DecodeError:
@@ -201,7 +219,11 @@ def _as_application(text: bytes, session: SessionEvents) -> bytes:
     event = json.loads(text)
     facets, job = event["run"].get("facets") or {}, event.get("job") or {}
     for facet, key in (("spark_applicationDetails", "appName"), ("properties", "spark.app.name")):
-        found = facets.get(facet) if facet in facets else (facets.get("spark_properties") or {}).get(facet)
+        found = (
+            facets.get(facet)
+            if facet in facets
+            else (facets.get("spark_properties") or {}).get(facet)
+        )
         if isinstance(found, dict) and key in found:
             found[key] = session.name
     parent = facets.get("parent")

@@ -1,7 +1,7 @@
 """Reading of an attempt's events, line by line: once, or while a running job appends to them.
 
-Files are streamed in bounded memory. A missing, torn or unreadable file or line is a result with a reason, not an
-exception, because lineage never stops a task.
+Files are streamed in bounded memory. A missing, torn or unreadable file or line is a result with a
+reason, not an exception, because lineage never stops a task.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ EVENT_FOLDER = ".events"
 
 @runtime_checkable
 class EventSource(Protocol):
-    """File that can be opened: a ``pathlib.Path``, or a path in an object store with the same method."""
+    """File that can be opened: a ``pathlib.Path``, or a path in an object store with the same
+    method.
+    """
 
     def open(self, mode: str, /) -> IO[Any]:
         """Open for reading bytes (``"rb"``)."""
@@ -79,7 +81,8 @@ class _QuarantinedLine(msgspec.Struct, frozen=True):
 
 
 class CollectionReport(msgspec.Struct):
-    """Counts and outcome of reading, filled while events are iterated and final when the iteration has ended.
+    """Counts and outcome of reading, filled while events are iterated and final when the iteration
+    has ended.
 
     :param lines: number of lines, including blank and bad ones.
     :param torn: number of files whose last line is cut off. A torn line does not count as bad.
@@ -117,15 +120,21 @@ class CollectionReport(msgspec.Struct):
         """Outcome for people, with its detail."""
         if self.outcome is Outcome.EMPTY and self.quarantined:
             bad, more = self.quarantined[0], self.quarantined_count - 1
-            others = f", and {counted(more, 'other line is', 'other lines are')} unusable" if more else ""
+            others = (
+                f", and {counted(more, 'other line is', 'other lines are')} unusable"
+                if more
+                else ""
+            )
             return f"no line of the events can be used: {bad.source}, line {bad.line}: {bad.reason}{others}"
         return f"{self.outcome.value} ({self.detail})" if self.detail else self.outcome.value
 
 
 class CollectedEvents(Generic[T]):
-    """Events of one file, or of several in their order: iterate over it once, then read :attr:`report`.
+    """Events of one file, or of several in their order: iterate over it once, then read
+    :attr:`report`.
 
-    Files are opened during iteration. Problems with a file or a line are in the report, never an exception.
+    Files are opened during iteration. Problems with a file or a line are in the report, never an
+    exception.
 
     :param parse: :func:`checked_text` or :func:`decoded_event`; checking costs a tenth of decoding.
     :param deadline: returns ``True`` when the time is up; called between lines.
@@ -144,10 +153,13 @@ class CollectedEvents(Generic[T]):
         self.report = CollectionReport()
         listed = [sources] if isinstance(sources, EventSource) else sources
         followers = (
-            FileFollower(source, parse, max_event_bytes, unwanted=unwanted, report=self.report) for source in listed
+            FileFollower(source, parse, max_event_bytes, unwanted=unwanted, report=self.report)
+            for source in listed
         )
         # An empty file counts even if others have events.
-        self._events = _in_turn(self.report, (follower.rest(deadline, self.report.events) for follower in followers))
+        self._events = _in_turn(
+            self.report, (follower.rest(deadline, self.report.events) for follower in followers)
+        )
 
     def __iter__(self) -> Iterator[T]:
         return self._events
@@ -186,13 +198,16 @@ def _in_turn(report: CollectionReport, files: Iterable[Iterator[T]]) -> Iterator
         report.end(*max(endings, key=lambda ending: _SEVERITY.index(ending[0])))
 
 
-# Errors that do not go away: something else in place of the file, missing rights, an impossible name.
+# Errors that do not go away: something else in place of the file, missing rights, an impossible
+# name.
 _LASTING = (NotRegularFileError, PermissionError, IsADirectoryError, NotADirectoryError)
 _LASTING_NUMBERS = frozenset({errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL})
 
 
 def _outcome_of(error: OSError) -> Outcome:
-    """Return the outcome of a read that failed: a disk or a store that fails at the moment may answer later."""
+    """Return the outcome of a read that failed: a disk or a store that fails at the moment may
+    answer later.
+    """
     is_lasting = isinstance(error, _LASTING) or error.errno in _LASTING_NUMBERS
     return Outcome.UNREADABLE if is_lasting else Outcome.UNAVAILABLE
 
@@ -241,7 +256,8 @@ def _bad_line(error: Exception) -> BadLineError:
 
 
 def _without_lone_surrogates(event: Any) -> Any:
-    # JSON may escape half of a surrogate pair, which UTF-8 cannot encode: no later step could write it.
+    # JSON may escape half of a surrogate pair, which UTF-8 cannot encode: no later step could write
+    # it.
     return json.loads(json.dumps(event, ensure_ascii=False).encode("utf-8", "replace"))
 
 
@@ -252,7 +268,9 @@ def _refuse_constant(name: str) -> NoReturn:
 def _finite_float(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        raise BadLineError("JSON that cannot be used: it holds a number beyond the range of a float")
+        raise BadLineError(
+            "JSON that cannot be used: it holds a number beyond the range of a float"
+        )
     return number
 
 
@@ -309,14 +327,20 @@ class Follower(Generic[T]):
         except OSError as error:
             # An error of ours has no strerror, and names the place already.
             named = error.strerror is None and str(self._place) in str(error)
-            report.end(_outcome_of(error), str(error) if named else f"{self._place}: {error.strerror or error}")
+            report.end(
+                _outcome_of(error),
+                str(error) if named else f"{self._place}: {error.strerror or error}",
+            )
         except _DeadlineError:
-            report.end(Outcome.TIMED_OUT, f"{self._place}, after {counted(report.lines, self._unit)}")
+            report.end(
+                Outcome.TIMED_OUT, f"{self._place}, after {counted(report.lines, self._unit)}"
+            )
         if report.outcome is Outcome.COMPLETE and report.events == before:
             report.end(Outcome.EMPTY, str(self._place))
 
     def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
-        """Yield the events that were written since, or raise OSError; call :meth:`_check` in between.
+        """Yield the events that were written since, or raise OSError; call :meth:`_check` in
+        between.
 
         :param final: the writer has ended.
         """
@@ -331,7 +355,8 @@ class Follower(Generic[T]):
 class FileFollower(Follower[T]):
     """Reader of the lines of a file.
 
-    The file is reopened each time, because a network file system may only then show what another machine appended.
+    The file is reopened each time, because a network file system may only then show what another
+    machine appended.
 
     :param start: position of the first byte to read.
     :param unwanted: returns whether an event may be skipped unread, by the beginning of its line.
@@ -359,7 +384,9 @@ class FileFollower(Follower[T]):
         self._place = self._source = path
 
     def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:
-        """Yield all remaining events, including the last line, after the writer has ended. The report is final then."""
+        """Yield all remaining events, including the last line, after the writer has ended. The
+        report is final then.
+        """
         yield from super().rest(deadline, before)
         if self.report.outcome is Outcome.MISSING:
             self._replaced = self._offset > 0
@@ -381,7 +408,9 @@ class FileFollower(Follower[T]):
             yield from self._lines(stream, stop, final=final)
 
     def _lines(self, stream: IO[bytes], stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
-        """Yield the events of the next lines; the position is advanced past each line before its event is yielded."""
+        """Yield the events of the next lines; the position is advanced past each line before its
+        event is yielded.
+        """
         limit, report = self._max_event_bytes, self.report
         while True:
             self._check(stop)
@@ -413,8 +442,12 @@ class FileFollower(Follower[T]):
                 yield event
             del event
 
-    def _skip_rest_of_line(self, stream: IO[bytes], stop: Callable[[], bool], size: int) -> tuple[int, bool]:
-        """Return the size of a line whose first ``size`` bytes are read, and whether its end is there."""
+    def _skip_rest_of_line(
+        self, stream: IO[bytes], stop: Callable[[], bool], size: int
+    ) -> tuple[int, bool]:
+        """Return the size of a line whose first ``size`` bytes are read, and whether its end is
+        there.
+        """
         while chunk := stream.readline(_SKIP_CHUNK_BYTES):
             size += len(chunk)
             if chunk.endswith(b"\n"):
@@ -443,7 +476,9 @@ class FileFollower(Follower[T]):
 
 
 class _OtherEvents(Protocol):
-    """Events that are not in files of their own: objects in a store, or those of a Spark Connect session."""
+    """Events that are not in files of their own: objects in a store, or those of a Spark Connect
+    session.
+    """
 
     def follow(self, parse: Callable[[bytes], T], /) -> Follower[T]:
         """Return the reader of the events."""
@@ -459,14 +494,20 @@ class _OtherEvents(Protocol):
 
 
 EventPlace: TypeAlias = Path | _OtherEvents
-"""An attempt's event file, folder of event files (:data:`EVENT_FOLDER`), objects in a store, or Connect session."""
+"""An attempt's event file, folder of event files (:data:`EVENT_FOLDER`), objects in a store, or
+Connect session.
+"""
 
 
 def follow(place: EventPlace, parse: Callable[[bytes], T]) -> Follower[T]:
     """Return the reader of an attempt's events."""
     if not isinstance(place, Path):
         return place.follow(parse)
-    return _FolderFollower(place, parse) if place.suffix == EVENT_FOLDER else FileFollower(place, parse)
+    return (
+        _FolderFollower(place, parse)
+        if place.suffix == EVENT_FOLDER
+        else FileFollower(place, parse)
+    )
 
 
 class _FolderFollower(Follower[T]):
@@ -486,7 +527,9 @@ class _FolderFollower(Follower[T]):
 
     def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:
         self.report.end(Outcome.MISSING, f"no Spark of this task wrote into {self._folder}")
-        yield from _in_turn(self.report, [follower.rest(deadline, before) for follower in self._found()])
+        yield from _in_turn(
+            self.report, [follower.rest(deadline, before) for follower in self._found()]
+        )
 
     def _found(self) -> list[FileFollower[T]]:
         for path in sorted(self._folder.glob(f"*{EVENT_FILE}")):

@@ -1,4 +1,6 @@
-"""Reads Spark's own event logs in bounded memory, reduced to the events and keys that matter for lineage."""
+"""Reads Spark's own event logs in bounded memory, reduced to the events and keys that matter for
+lineage.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ class LogObjects:
         return self.open_store(self.uri.rstrip("/").rpartition("/")[0])
 
     def files(self, names: Collection[str] | None) -> Iterator[str]:
-        """Yield the names of the objects. Rolled logs are looked up by name, since a History Server's folder is large.
+        """Yield the names of the objects. Rolled logs are looked up by name, since a History
+        Server's folder is large.
 
         :param names: wanted logs, as files spell them; ``None`` for all.
         :raises OSError: if the store does not answer.
@@ -89,7 +92,11 @@ class LogObjects:
                     found = True
                     yield file.partition("/")[2]
         if not found:
-            yield from (file.partition("/")[2] for file in store.stored(self._folder) if self._is_recent(store, file))
+            yield from (
+                file.partition("/")[2]
+                for file in store.stored(self._folder)
+                if self._is_recent(store, file)
+            )
 
     def _is_recent(self, store: ObjectStore, file: str) -> bool:
         closed_ms = store.modified_ms(file) if self.since_ms is not None else None
@@ -100,7 +107,8 @@ class LogObjects:
         return _open_object(self._store(), f"{self._folder}/{name}")
 
     def make(self) -> None:
-        """Make the folder, without which Spark does not start: Hadoop's connectors need any object in it.
+        """Make the folder, without which Spark does not start: Hadoop's connectors need any object
+        in it.
 
         :raises OSError: if the store refuses.
         """
@@ -112,7 +120,9 @@ class LogObjects:
         :raises OSError: if the store does not answer.
         """
         mark = f"{self._folder}/{_MARK}"
-        return {name: size for name, size in self._store().stored(self._folder).items() if name != mark}
+        return {
+            name: size for name, size in self._store().stored(self._folder).items() if name != mark
+        }
 
     def last_ms(self) -> int | None:
         """Return when the last file was closed, in ms since the epoch; ``None`` if there is none.
@@ -120,14 +130,19 @@ class LogObjects:
         :raises OSError: if the store does not answer.
         """
         store = self._store()
-        return max((ms for name in self.sizes() if (ms := store.modified_ms(name)) is not None), default=None)
+        return max(
+            (ms for name in self.sizes() if (ms := store.modified_ms(name)) is not None),
+            default=None,
+        )
 
     def is_closed(self) -> bool:
         """Return whether Spark has closed what it began to log here.
 
         :raises OSError: if the store does not answer.
         """
-        status = [name for name in self.sizes() if "/appstatus_" in name]  # which Spark renames in the end
+        status = [
+            name for name in self.sizes() if "/appstatus_" in name
+        ]  # which Spark renames in the end
         return bool(status) and not any(name.endswith(_IN_PROGRESS) for name in status)
 
     def remove(self, *, keep_folder: bool = False) -> None:
@@ -137,7 +152,9 @@ class LogObjects:
         :raises OSError: if the store refuses.
         """
         store, kept = self._store(), f"{self._folder}/{_MARK}" if keep_folder else ""
-        for name in sorted(store.stored(self._folder), reverse=True):  # what marks a folder comes last
+        for name in sorted(
+            store.stored(self._folder), reverse=True
+        ):  # what marks a folder comes last
             if name != kept:
                 store.remove(name)
 
@@ -175,7 +192,8 @@ class _LogPart:
     name: str
 
     def open(self, _mode: str, /) -> IO[bytes] | io.BufferedReader:
-        """Open the file for decompressed bytes; one that its killed driver cut off is read as far as it goes.
+        """Open the file for decompressed bytes; one that its killed driver cut off is read as far
+        as it goes.
 
         :raises OSError: if the file cannot be opened, or its codec cannot be read here.
         """
@@ -207,7 +225,9 @@ _ROLLED = "eventlog_v2_"
 _STATUS = "appstatus_"
 _SUFFIXES = "|".join(_CODECS)
 _SINGLE_FILE = re.compile(rf"(?P<log>[^.].*?)(?:\.(?:{_SUFFIXES}))?(?:\.inprogress)?")
-_ROLLED_FILE = re.compile(rf"events_(?P<index>\d+)_.*?(?:\.(?:{_SUFFIXES}))?(?P<compacted>\.compact)?")
+_ROLLED_FILE = re.compile(
+    rf"events_(?P<index>\d+)_.*?(?:\.(?:{_SUFFIXES}))?(?P<compacted>\.compact)?"
+)
 _EVENT_NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"([^"\\]*)"')
 
 _STREAMING_EVENTS = "org.apache.spark.sql.streaming.StreamingQueryListener$"
@@ -220,13 +240,22 @@ _EXECUTION_KEYS = (
 _APPLICATION_KEYS = ("App ID", "App Name", "Timestamp", "User")
 _KEPT_KEYS = {
     **dict.fromkeys(
-        (f"{_STREAMING_EVENTS}Query{what}Event" for what in ("Started", "Progress", "Terminated")), _QUERY_KEYS
+        (f"{_STREAMING_EVENTS}Query{what}Event" for what in ("Started", "Progress", "Terminated")),
+        _QUERY_KEYS,
     ),
-    **dict.fromkeys((f"{_SQL_EVENTS}SQLExecution{what}" for what in ("Start", "End")), _EXECUTION_KEYS),
+    **dict.fromkeys(
+        (f"{_SQL_EVENTS}SQLExecution{what}" for what in ("Start", "End")), _EXECUTION_KEYS
+    ),
     f"{_SQL_EVENTS}DriverAccumUpdates": ("executionId", "accumUpdates"),
-    **dict.fromkeys(("SparkListenerApplicationStart", "SparkListenerApplicationEnd"), _APPLICATION_KEYS),
+    **dict.fromkeys(
+        ("SparkListenerApplicationStart", "SparkListenerApplicationEnd"), _APPLICATION_KEYS
+    ),
     "SparkListenerLogStart": ("Spark Version",),
-    "SparkListenerEnvironmentUpdate": ("System Properties", "Hadoop Properties", "Spark Properties"),
+    "SparkListenerEnvironmentUpdate": (
+        "System Properties",
+        "Hadoop Properties",
+        "Spark Properties",
+    ),
     "SparkListenerJobStart": ("Properties", "Submission Time"),
 }
 _WANTED = frozenset(name.encode() for name in _KEPT_KEYS)
@@ -243,11 +272,16 @@ ATTEMPT_PROPERTY = "spark.airflow.datahub.attempt"
 _READS_FILES = re.compile(
     r'"name":"(?:textFile|wholeTextFiles|binaryFiles|binaryRecords|sequenceFile|objectFile|hadoopFile|newAPIHadoopFile)"'
 )
-# Of files that a scan reads and a command writes, of Iceberg's scans and commits, and of Delta's MERGE and UPDATE.
+# Of files that a scan reads and a command writes, of Iceberg's scans and commits, and of Delta's
+# MERGE and UPDATE.
 _METRICS = frozenset(
     {
         *("size of files read", "written output", "number of written files"),
-        *("total data file size (bytes)", "total size of added files (bytes)", "number of added data files"),
+        *(
+            "total data file size (bytes)",
+            "total size of added files (bytes)",
+            "number of added data files",
+        ),
         *("number of added records", "total number of data files", "total number of records"),
         *("number of target bytes added", "number of bytes added"),
     }
@@ -266,7 +300,8 @@ _PLAN_CHARS = 1024 * 1024
 class _ApplicationLog:
     """Event log of one application, or of one of its attempts.
 
-    :param name: id of the application as Spark spells it in file names, with the attempt if there are several.
+    :param name: id of the application as Spark spells it in file names, with the attempt if there
+        are several.
     :param parts: its files, in the order in which they were written.
     :param in_progress: the driver runs, or was killed.
     """
@@ -277,10 +312,12 @@ class _ApplicationLog:
 
 
 class EventLog:
-    """Events of streaming queries, SQL executions and applications that Spark logged in a folder: iterate over it once.
+    """Events of streaming queries, SQL executions and applications that Spark logged in a folder:
+    iterate over it once.
 
-    An event is decoded JSON, reduced to the keys that matter for lineage. The events of an application begin with its
-    ``SparkListenerApplicationStart``. Counts and problems are final after the iteration, which raises no error.
+    An event is decoded JSON, reduced to the keys that matter for lineage. The events of an
+    application begin with its ``SparkListenerApplicationStart``. Counts and problems are final
+    after the iteration, which raises no error.
 
     :param application_ids: applications whose logs are read; ``None`` for all.
     :param deadline: returns ``True`` when the time is up; called between lines.
@@ -319,7 +356,9 @@ class EventLog:
         try:
             logs = _find_logs(self._folder, self._application_ids)
         except OSError as error:
-            self.problems.append(f"the Spark event log in {self._folder} cannot be read: {error.strerror or error}")
+            self.problems.append(
+                f"the Spark event log in {self._folder} cannot be read: {error.strerror or error}"
+            )
             self.is_unavailable = True
             return
         for application in logs:
@@ -340,19 +379,33 @@ class EventLog:
             self.problems += _problems(application, read)
             self.is_unavailable = self.is_unavailable or read.outcome is Outcome.UNAVAILABLE
             events = counted(self.events, "event")
-            log.debug("Read the Spark event log of %s: %s, %s.", application.name, events, read.outcome.name)
+            log.debug(
+                "Read the Spark event log of %s: %s, %s.",
+                application.name,
+                events,
+                read.outcome.name,
+            )
             if read.outcome is Outcome.TIMED_OUT:
                 return
 
 
 def _attempt_of(application: _ApplicationLog) -> str | None:
-    """Return the value of :data:`ATTEMPT_PROPERTY`, which is among the first lines of a log; ``None`` without one."""
+    """Return the value of :data:`ATTEMPT_PROPERTY`, which is among the first lines of a log;
+    ``None`` without one.
+    """
     try:
         with application.parts[0].open("rb") as stream:
             for line in islice(stream, _HEAD_LINES):
-                if b'"SparkListenerEnvironmentUpdate"' in line and ATTEMPT_PROPERTY.encode() in line:
+                if (
+                    b'"SparkListenerEnvironmentUpdate"' in line
+                    and ATTEMPT_PROPERTY.encode() in line
+                ):
                     properties = decoded_event(line).get("Spark Properties")
-                    return str(properties.get(ATTEMPT_PROPERTY)) if isinstance(properties, dict) else None
+                    return (
+                        str(properties.get(ATTEMPT_PROPERTY))
+                        if isinstance(properties, dict)
+                        else None
+                    )
     except (IndexError, OSError, BadLineError):
         log.debug("Skipped the Spark event log of %s, which cannot be read.", application.name)
     return None
@@ -364,7 +417,9 @@ def _problems(application: _ApplicationLog, read: CollectionReport) -> Iterator[
     elif read.outcome is Outcome.TORN:
         yield f"the last line of the Spark event log of {application.name} is cut off"
     # A rolled log whose driver was killed at once has a folder without files.
-    is_gone = read.outcome is Outcome.REPLACED or (read.outcome is Outcome.MISSING and application.parts)
+    is_gone = read.outcome is Outcome.REPLACED or (
+        read.outcome is Outcome.MISSING and application.parts
+    )
     if is_gone or read.outcome in UNREAD:
         yield f"the Spark event log of {application.name} was not read to its end: {read.detail}"
     if read.quarantined_count:
@@ -375,9 +430,15 @@ def _problems(application: _ApplicationLog, read: CollectionReport) -> Iterator[
         )
 
 
-def _find_logs(folder: _LogFolder, application_ids: Collection[str] | None = None) -> list[_ApplicationLog]:
+def _find_logs(
+    folder: _LogFolder, application_ids: Collection[str] | None = None
+) -> list[_ApplicationLog]:
     """Return the event logs in a folder, sorted by name; raises OSError if it cannot be listed."""
-    wanted = None if application_ids is None else {_file_name(application_id) for application_id in application_ids}
+    wanted = (
+        None
+        if application_ids is None
+        else {_file_name(application_id) for application_id in application_ids}
+    )
     files: dict[str, list[str]] = {}
     for file in folder.files(wanted):
         top, slash, _ = file.partition("/")
@@ -389,7 +450,11 @@ def _find_logs(folder: _LogFolder, application_ids: Collection[str] | None = Non
             if name and _is_wanted(name, wanted):
                 found.append(_rolled_log(folder, name, files[top]))
         elif (matched := _SINGLE_FILE.fullmatch(top)) and _is_wanted(matched["log"], wanted):
-            found.append(_ApplicationLog(matched["log"], (_LogPart(folder, top),), top.endswith(_IN_PROGRESS)))
+            found.append(
+                _ApplicationLog(
+                    matched["log"], (_LogPart(folder, top),), top.endswith(_IN_PROGRESS)
+                )
+            )
     return found
 
 
@@ -399,7 +464,9 @@ def _is_wanted(name: str, names: Collection[str] | None) -> bool:
 
 
 def _followable_name(part: str) -> str | None:
-    """Return the name that a part keeps when it is closed; ``None`` if it is compressed or compacted, not lines."""
+    """Return the name that a part keeps when it is closed; ``None`` if it is compressed or
+    compacted, not lines.
+    """
     name = part.removesuffix(_IN_PROGRESS)
     return None if re.search(rf"\.(?:{_SUFFIXES}|compact)$", name) else name
 
@@ -416,7 +483,11 @@ def _rolled_log(folder: _LogFolder, name: str, files: Iterable[str]) -> _Applica
             in_progress = True
     # A compacted file replaces all files up to its own index.
     start = max(((index, True) for index, compacted, _ in parts if compacted), default=(0, False))
-    kept = (_LogPart(folder, file) for index, compacted, file in sorted(parts) if (index, compacted) >= start)
+    kept = (
+        _LogPart(folder, file)
+        for index, compacted, file in sorted(parts)
+        if (index, compacted) >= start
+    )
     return _ApplicationLog(name, tuple(kept), in_progress)
 
 
@@ -432,7 +503,9 @@ def _is_unwanted(line: bytes) -> bool:
 
 
 def _reduced(line: bytes) -> dict[str, Any]:
-    """Return the keys that are kept of a line's event, or raise ``BadLineError``; empty for an unwanted event."""
+    """Return the keys that are kept of a line's event, or raise ``BadLineError``; empty for an
+    unwanted event.
+    """
     event = decoded_event(line)
     name = event.get("Event")
     if not isinstance(name, str) or name not in _KEPT_KEYS:
@@ -442,9 +515,14 @@ def _reduced(line: bytes) -> dict[str, Any]:
         value = event.get(key)
         if key.endswith(("Properties", "Configs")):
             properties = value if isinstance(value, dict) else {}
-            kept_properties = ((name, text) for name, text in properties.items() if _KEPT_PROPERTIES.fullmatch(name))
+            kept_properties = (
+                (name, text)
+                for name, text in properties.items()
+                if _KEPT_PROPERTIES.fullmatch(name)
+            )
             value = {
-                name: _address(str(text)) if name.endswith((".url", ".uri")) else text for name, text in kept_properties
+                name: _address(str(text)) if name.endswith((".url", ".uri")) else text
+                for name, text in kept_properties
             } or None
         if value is not None:
             limit = _PLAN_CHARS if key == "physicalPlanDescription" else _TEXT_CHARS
@@ -470,8 +548,12 @@ def _plan_nodes(plan: object) -> Iterator[dict[str, Any]]:
 
 
 def _scans_of_subqueries(nodes: Iterable[Mapping[str, Any]]) -> list[list[str]]:
-    """Return the names and locations of the scans in subqueries: a plan's text lacks those of a cached query."""
-    below = (node for one in nodes if one.get("nodeName") == "Subquery" for node in _plan_nodes(one))
+    """Return the names and locations of the scans in subqueries: a plan's text lacks those of a
+    cached query.
+    """
+    below = (
+        node for one in nodes if one.get("nodeName") == "Subquery" for node in _plan_nodes(one)
+    )
     names = ((str(node.get("nodeName")), _location(node)) for node in below)
     return [[*scan] for scan in dict.fromkeys(names) if "Scan " in scan[0]]
 
@@ -488,9 +570,15 @@ def _several_paths(node: Mapping[str, Any]) -> str:
 
 
 def _counted(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the name and the location of a node, and the ids of those of its metrics that the driver counts."""
+    """Return the name and the location of a node, and the ids of those of its metrics that the
+    driver counts.
+    """
     metrics = node.get("metrics")
-    listed = [metric for metric in metrics if isinstance(metric, dict)] if isinstance(metrics, list) else []
+    listed = (
+        [metric for metric in metrics if isinstance(metric, dict)]
+        if isinstance(metrics, list)
+        else []
+    )
     ids = {metric.get("name"): metric.get("accumulatorId") for metric in listed}
     known = [name for name in ids if name in _METRICS]
     kept = {name: ids[name] for name in (*known, _ROWS) if known and name in ids}
@@ -498,10 +586,18 @@ def _counted(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rdd_paths(stages: object) -> list[str]:
-    """Return the paths of files that the RDDs of a job read: the first RDD of ``textFile`` has the path as name."""
+    """Return the paths of files that the RDDs of a job read: the first RDD of ``textFile`` has the
+    path as name.
+    """
     found: dict[str, None] = {}
-    listed = [stage.get("RDD Info") for stage in stages if isinstance(stage, dict)] if isinstance(stages, list) else []
-    for rdd in (rdd for rdds in listed if isinstance(rdds, list) for rdd in rdds if isinstance(rdd, dict)):
+    listed = (
+        [stage.get("RDD Info") for stage in stages if isinstance(stage, dict)]
+        if isinstance(stages, list)
+        else []
+    )
+    for rdd in (
+        rdd for rdds in listed if isinstance(rdds, list) for rdd in rdds if isinstance(rdd, dict)
+    ):
         scope, name = rdd.get("Scope"), rdd.get("Name")
         if not (isinstance(scope, str) and isinstance(name, str) and _READS_FILES.search(scope)):
             continue
@@ -530,7 +626,9 @@ class LogFollower:
         """Return whether there was any log."""
         return bool(self._parts)
 
-    def new(self, application_ids: Collection[str] | None, stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+    def new(
+        self, application_ids: Collection[str] | None, stop: Callable[[], bool]
+    ) -> Iterator[dict[str, Any]]:
         """Yield the wanted events that were logged since, decoded and reduced.
 
         :param application_ids: applications whose logs are read; ``None`` for all.
@@ -548,6 +646,8 @@ class LogFollower:
             follower = self._parts.get(name)
             if follower is None:
                 path = self._folder / part
-                follower = self._parts[name] = FileFollower(path, _reduced, _MAX_EVENT_BYTES, unwanted=_is_unwanted)
+                follower = self._parts[name] = FileFollower(
+                    path, _reduced, _MAX_EVENT_BYTES, unwanted=_is_unwanted
+                )
             follower.rename(self._folder / part)
             yield from (event for event in follower.new(stop) if event)

@@ -1,7 +1,8 @@
-"""Events of one attempt in an object store: one object for each event, as OpenLineage's S3 transport writes them.
+"""Events of one attempt in an object store: one object for each event, as OpenLineage's S3
+transport writes them.
 
-An object's name is its event's time, in ms since the epoch: ``1795345511935.json``. The transport refuses a second
-event of the same millisecond, which is lost.
+An object's name is its event's time, in ms since the epoch: ``1795345511935.json``. The transport
+refuses a second event of the same millisecond, which is lost.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class ObjectStore(Protocol):
 
 
 OpenStore = Callable[[str], ObjectStore]
-"""Returns the store at a URI, e.g. ``s3://connection@bucket/prefix``; raises OSError if it cannot be opened."""
+"""Returns the store at a URI, e.g. ``s3://connection@bucket/prefix``; raises OSError if it cannot
+be opened.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,10 @@ class EventObjects:
 
         :param relative: path of its event file, relative to the folder for events.
         """
-        return cls(f"{location.rstrip('/')}/{relative.rpartition('.')[0]}{event_lines.EVENT_FOLDER}", open_store)
+        return cls(
+            f"{location.rstrip('/')}/{relative.rpartition('.')[0]}{event_lines.EVENT_FOLDER}",
+            open_store,
+        )
 
     def __str__(self) -> str:
         return self.uri
@@ -105,7 +111,9 @@ class EventObjects:
 
         :raises OSError: if the store does not answer.
         """
-        return max((ms for name in self.sizes() if (ms := _time_of(name)) is not None), default=None)
+        return max(
+            (ms for name in self.sizes() if (ms := _time_of(name)) is not None), default=None
+        )
 
     def remove(self) -> None:
         """Remove the events. Objects of other names stay, since this attempt did not write them.
@@ -126,12 +134,17 @@ def _time_of(name: str) -> int | None:
 
 
 class _ObjectFollower(event_lines.Follower[T]):
-    """Reader of objects, in the order of their events' times; the report counts an object as a line."""
+    """Reader of objects, in the order of their events' times; the report counts an object as a
+    line.
+    """
 
     _unit = "object"
 
     def __init__(
-        self, objects: EventObjects, parse: Callable[[bytes], T], max_event_bytes: int = event_lines.MAX_EVENT_BYTES
+        self,
+        objects: EventObjects,
+        parse: Callable[[bytes], T],
+        max_event_bytes: int = event_lines.MAX_EVENT_BYTES,
     ) -> None:
         super().__init__(objects, parse, max_event_bytes)
         self._objects = objects
@@ -141,7 +154,8 @@ class _ObjectFollower(event_lines.Follower[T]):
     def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
         """List until nothing is new if ``final``: not every store lists an object at once.
 
-        Before, an object that holds no event is left for later: some stores show it before it is complete.
+        Before, an object that holds no event is left for later: some stores show it before it is
+        complete.
         """
         before = -1
         while before != len(self._seen):
@@ -160,9 +174,14 @@ class _ObjectFollower(event_lines.Follower[T]):
         events = []
         for name in unread:
             if _time_of(name) is None:
-                self._quarantine(name, "not read: its name is not <ms>.json, as OpenLineage names an event's object")
+                self._quarantine(
+                    name,
+                    "not read: its name is not <ms>.json, as OpenLineage names an event's object",
+                )
             elif sizes[name] > self._max_event_bytes:
-                self._quarantine(name, f"{sizes[name]} bytes long, the limit is {self._max_event_bytes}")
+                self._quarantine(
+                    name, f"{sizes[name]} bytes long, the limit is {self._max_event_bytes}"
+                )
             else:
                 events.append(name)
         events.sort(key=lambda name: _time_of(name) or 0)

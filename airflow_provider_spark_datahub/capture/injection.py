@@ -1,4 +1,6 @@
-"""Injection of the OpenLineage listener, and of Spark's own event log, into a ``spark-submit`` call."""
+"""Injection of the OpenLineage listener, and of Spark's own event log, into a ``spark-submit``
+call.
+"""
 
 from __future__ import annotations
 
@@ -32,25 +34,32 @@ _OUR_TRANSPORT = "airflow_datahub"
 _USERS_TRANSPORT = "users"
 
 _EXTRA_LISTENERS = "spark.extraListeners"
-# Without it the listener logs one InaccessibleObjectException with its stack trace per application on Java 17.
+# Without it the listener logs one InaccessibleObjectException with its stack trace per application
+# on Java 17.
 _ADD_OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
 _OPENLINEAGE = "spark.openlineage."
 _TRANSPORT = "spark.openlineage.transport."
 _MEMBERS = "spark.openlineage.transport.transports."
-# OpenLineage reads the rest of such a name as one key, dots included, but only directly under "transport.".
+# OpenLineage reads the rest of such a name as one key, dots included, but only directly under
+# "transport.".
 _FREE_KEYS = ("properties.", "urlParams.", "headers.")
 _HTTP_PATH = re.compile("/?|/api/[^/]+/lineage")
 """Paths of a URL that mean the same in a transport of its own and in a part of a composite one."""
 
 TRANSPORTS = {"s3": "s3", "s3a": "s3", "gs": "gcs"}
-"""OpenLineage's transports to object stores, by the schemes of their addresses; ``s3a`` is Hadoop's."""
+"""OpenLineage's transports to object stores, by the schemes of their addresses; ``s3a`` is
+Hadoop's.
+"""
 
 _LONGEST_ARGUMENT = 120_000
-"""Bytes of an argument that is extended; Linux takes 131,072 (MAX_ARG_STRLEN), and Spark's scripts add their own."""
+"""Bytes of an argument that is extended; Linux takes 131,072 (MAX_ARG_STRLEN), and Spark's scripts
+add their own.
+"""
 
 _EVENT_LOG = "spark.eventLog."
 _DEFAULT_EVENT_LOG_DIR = "file:///tmp/spark-events"
-# Events that grow with the number of tasks and describe no query. Spark 4.1 and later can leave them out.
+# Events that grow with the number of tasks and describe no query. Spark 4.1 and later can leave
+# them out.
 _UNREAD_EVENTS = (
     "SparkListenerJobEnd",
     "SparkListenerTaskStart",
@@ -64,10 +73,15 @@ _UNREAD_EVENTS = (
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate",
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveSQLMetricUpdates",
 )
-# A store shows a file when Spark closes it: of a killed driver, the parts before the last remain. 10 MiB is the least.
+# A store shows a file when Spark closes it: of a killed driver, the parts before the last remain.
+# 10 MiB is the least.
 _ROLLING = {"rolling.enabled": "true", "rolling.maxFileSize": "10m"}
-# Spark names 25 columns of a command and paths of 100 characters by default, and leaves out the others.
-_WHOLE_PLANS = {"spark.sql.debug.maxToStringFields": "2000", "spark.sql.maxMetadataStringLength": "10000"}
+# Spark names 25 columns of a command and paths of 100 characters by default, and leaves out the
+# others.
+_WHOLE_PLANS = {
+    "spark.sql.debug.maxToStringFields": "2000",
+    "spark.sql.maxMetadataStringLength": "10000",
+}
 
 
 _TRIMMER = "io.openlineage.client.dataset.partition.trimmer."
@@ -94,9 +108,10 @@ class ParentRun(msgspec.Struct, frozen=True):
 class LineageInjection:
     """Configuration of the listener for one attempt.
 
-    :param events_file: absolute path of the attempt's event file, on the driver's machine, or address of its folder in
-        an object store (``s3://bucket/folder``).
-    :param properties: the listener's properties by their names without prefix, where the job does not set them.
+    :param events_file: absolute path of the attempt's event file, on the driver's machine, or
+        address of its folder in an object store (``s3://bucket/folder``).
+    :param properties: the listener's properties by their names without prefix, where the job does
+        not set them.
     :param endpoint: address of an S3 server other than Amazon's, as the driver reaches it.
     """
 
@@ -112,8 +127,10 @@ class LineageInjection:
 class Injection:
     """Result of :func:`inject`.
 
-    :param users_parent: the user's own parent run is kept; the application is not below the task run.
-    :param secrets: credentials of the user's transport that move onto the command line: mask them in logs.
+    :param users_parent: the user's own parent run is kept; the application is not below the task
+        run.
+    :param secrets: credentials of the user's transport that move onto the command line: mask them
+        in logs.
     """
 
     submission: Submission
@@ -124,12 +141,13 @@ class Injection:
 def inject(submission: Submission, lineage: LineageInjection) -> Injection:
     """Return the submission with the listener; ``submission`` is not changed.
 
-    All settings of the user are kept. Listeners, jars, packages and Java options are appended to the value that Spark
-    would see, because ``--conf`` replaces ``spark-defaults.conf`` and ``--jars`` replaces ``spark.jars``. The user's
-    namespace and other properties win. Injecting twice gives the same as injecting once.
+    All settings of the user are kept. Listeners, jars, packages and Java options are appended to
+    the value that Spark would see, because ``--conf`` replaces ``spark-defaults.conf`` and
+    ``--jars`` replaces ``spark.jars``. The user's namespace and other properties win. Injecting
+    twice gives the same as injecting once.
 
-    :raises InjectionError: if the user's own transport cannot be combined with ours, or an extended value gets too long
-        for a command line.
+    :raises InjectionError: if the user's own transport cannot be combined with ours, or an extended
+        value gets too long for a command line.
     """
     transport = _transport(submission.effective_properties(), _our_transport(lineage))
     users_parent = _is_users_parent(submission, lineage.parent)
@@ -139,7 +157,10 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
         DRIVER_JAVA_OPTIONS: _java_options(submission.effective(DRIVER_JAVA_OPTIONS)),
         **transport,
         **({} if users_parent else _parents(lineage.parent, lineage.root)),
-        **_where_unset(submission, {f"{_OPENLINEAGE}{name}": value for name, value in lineage.properties.items()}),
+        **_where_unset(
+            submission,
+            {f"{_OPENLINEAGE}{name}": value for name, value in lineage.properties.items()},
+        ),
     }
     options = {"jars": submission.jars, "packages": submission.packages}
     for name, added in (("jars", lineage.jar.jars), ("packages", lineage.jar.packages)):
@@ -152,7 +173,9 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
     class_path = submission.driver_class_path
     if lineage.jar.class_path:
         users = submission.effective_driver_class_path()
-        entries = ":".join((*users, *(path for path in lineage.jar.class_path if path not in users)))
+        entries = ":".join(
+            (*users, *(path for path in lineage.jar.class_path if path not in users))
+        )
         class_path = entries if class_path is not None else None
         properties.update({} if class_path is not None else {DRIVER_CLASS_PATH: entries})
     private = submission.private | _moved_from_file(submission, transport)
@@ -168,13 +191,21 @@ def inject(submission: Submission, lineage: LineageInjection) -> Injection:
     return Injection(
         submission=injected,
         users_parent=users_parent,
-        secrets=tuple(value for name, value in transport.items() if SECRET_NAME.search(name.rpartition(".")[2])),
+        secrets=tuple(
+            value
+            for name, value in transport.items()
+            if SECRET_NAME.search(name.rpartition(".")[2])
+        ),
     )
 
 
 def _check_arguments(users: Submission, injected: Submission) -> None:
     """Raise InjectionError if the operating system does not accept the extended command."""
-    added = {name: value for name, value in injected.properties.items() if users.properties.get(name) != value}
+    added = {
+        name: value
+        for name, value in injected.properties.items()
+        if users.properties.get(name) != value
+    }
     for option in ("jars", "packages", "driver_class_path"):
         value = getattr(injected, option)
         if value != getattr(users, option):
@@ -187,17 +218,21 @@ def _check_arguments(users: Submission, injected: Submission) -> None:
                 "131,072 in one argument: shorten it, e.g. by a folder of jars"
             )
         if "\0" in text:
-            raise InjectionError(f"the value of {name} for the listener holds a NUL, which no command line takes")
+            raise InjectionError(
+                f"the value of {name} for the listener holds a NUL, which no command line takes"
+            )
 
 
 class _EventLogInjection(msgspec.Struct, frozen=True):
     """Result of :func:`inject_event_log`.
 
     :param folder: folder of the event log on this machine; ``None`` if there is none to read here.
-    :param ours: the log belongs to this attempt: its folder must exist before the job starts, and may be removed after
-        it was read. Otherwise it is the user's, and holds logs of other applications too.
+    :param ours: the log belongs to this attempt: its folder must exist before the job starts, and
+        may be removed after it was read. Otherwise it is the user's, and holds logs of other
+        applications too.
     :param reason: why there is no event log to read; empty if there is one.
-    :param uri: address of the user's log in an object store, which is read through a connection to it.
+    :param uri: address of the user's log in an object store, which is read through a connection to
+        it.
     """
 
     submission: Submission
@@ -218,16 +253,18 @@ def inject_event_log(
 ) -> _EventLogInjection:
     """Return the submission with Spark's own event log; ``submission`` is not changed.
 
-    A log that the user configured is kept, and read if it is on this machine or in an object store; a job that disables
-    the log stays without. The plans of a log that is read name all columns and whole paths, unless the job sets limits.
-    Injecting twice gives the same as injecting once.
+    A log that the user configured is kept, and read if it is on this machine or in an object store;
+    a job that disables the log stays without. The plans of a log that is read name all columns and
+    whole paths, unless the job sets limits. Injecting twice gives the same as injecting once.
 
-    :param folder: absolute folder of this attempt alone. The caller creates it; without it, the job fails to start.
+    :param folder: absolute folder of this attempt alone. The caller creates it; without it, the job
+        fails to start.
     :param local_driver: the driver runs on this machine; elsewhere the folder does not exist.
-    :param store: address of the attempt's folder in an object store, for a driver elsewhere, which must be able to
-        write there; ``None`` if there is none.
+    :param store: address of the attempt's folder in an object store, for a driver elsewhere, which
+        must be able to write there; ``None`` if there is none.
     :param reads_stores: a connection to the user's log in an object store is known.
-    :param compress: compress a log of ours with zstd, whose reader must be here; such a log is not followed.
+    :param compress: compress a log of ours with zstd, whose reader must be here; such a log is not
+        followed.
     """
     enabled = (submission.effective(f"{_EVENT_LOG}enabled") or "").strip().lower()
     ours = folder.as_uri() if local_driver else store
@@ -240,8 +277,13 @@ def inject_event_log(
             return _EventLogInjection(_with_whole_plans(submission), uri=place)
         users, reason = _local_folder(place)
         if users is not None and not local_driver:
-            users, reason = None, "the driver, and so the job's own Spark event log, is on another machine"
-        return _EventLogInjection(submission if users is None else _with_whole_plans(submission), users, reason=reason)
+            users, reason = (
+                None,
+                "the driver, and so the job's own Spark event log, is on another machine",
+            )
+        return _EventLogInjection(
+            submission if users is None else _with_whole_plans(submission), users, reason=reason
+        )
     if enabled or ours is None:
         reason = "the driver runs on another machine: no Spark event log is written"
         return _EventLogInjection(
@@ -268,17 +310,28 @@ def _own_log(place: str, *, rolling: bool, compress: bool) -> dict[str, str]:
 
 
 def _with_whole_plans(submission: Submission) -> Submission:
-    """Return the submission with plans that name all columns and paths, unless the job sets how many they name."""
+    """Return the submission with plans that name all columns and paths, unless the job sets how
+    many they name.
+    """
     raised = _where_unset(submission, _WHOLE_PLANS)
-    return replace(submission, properties={**submission.properties, **raised}) if raised else submission
+    return (
+        replace(submission, properties={**submission.properties, **raised})
+        if raised
+        else submission
+    )
 
 
 def _local_folder(place: str) -> tuple[Path | None, str]:
-    """Return the folder that ``spark.eventLog.dir`` names, or why it cannot be read; a path without scheme is local."""
+    """Return the folder that ``spark.eventLog.dir`` names, or why it cannot be read; a path without
+    scheme is local.
+    """
     parts = urlsplit(place)
     if parts.scheme in TRANSPORTS:
         remedy = "set the option event_log_conn_id, or events_location to an address in that store"
-        return None, f"the job's own Spark event log is in {place}, to which no connection is known: {remedy}"
+        return (
+            None,
+            f"the job's own Spark event log is in {place}, to which no connection is known: {remedy}",
+        )
     if parts.scheme not in ("", "file"):
         return None, f"the job's own Spark event log is in {parts.scheme}://, which is not read"
     return Path(unquote(parts.path) if parts.scheme else place), ""
@@ -308,12 +361,20 @@ def _parents(parent: ParentRun, root: ParentRun | None) -> dict[str, str]:
     return {
         f"{_OPENLINEAGE}{prefix}{part}": value
         for prefix, run in runs.items()
-        for part, value in (("JobNamespace", run.namespace), ("JobName", run.job_name), ("RunId", run.run_id))
+        for part, value in (
+            ("JobNamespace", run.namespace),
+            ("JobName", run.job_name),
+            ("RunId", run.run_id),
+        )
     }
 
 
 def _where_unset(submission: Submission, values: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in values.items() if not (submission.effective(name) or "").strip()}
+    return {
+        name: value
+        for name, value in values.items()
+        if not (submission.effective(name) or "").strip()
+    }
 
 
 def _our_transport(lineage: LineageInjection) -> dict[str, str]:
@@ -328,10 +389,15 @@ def _our_transport(lineage: LineageInjection) -> dict[str, str]:
             "as s3://bucket/folder or gs://bucket/folder"
         )
     endpoint = {"endpoint": lineage.endpoint} if lineage.endpoint and kind == "s3" else {}
-    # The prefix of a "folder" ends with a slash; another one is followed by an underscore. Credentials and region are
-    # those that the driver's environment has.
+    # The prefix of a "folder" ends with a slash; another one is followed by an underscore.
+    # Credentials and region are those that the driver's environment has.
     bucket = parts.netloc.rpartition("@")[2]
-    return {"type": kind, "bucketName": bucket, "fileNamePrefix": f"{parts.path.strip('/')}/", **endpoint}
+    return {
+        "type": kind,
+        "bucketName": bucket,
+        "fileNamePrefix": f"{parts.path.strip('/')}/",
+        **endpoint,
+    }
 
 
 def _transport(effective: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
@@ -361,10 +427,15 @@ def _with_member(users: Mapping[str, str], ours: Mapping[str, str]) -> dict[str,
         if name.startswith("transports.") and rest:
             _refuse_dotted_key(f"{_MEMBERS}{member}.", rest)
         elif name == "transports" or name.startswith("transports."):
-            raise InjectionError(f"{_TRANSPORT}{name} is not a member of a composite OpenLineage transport")
+            raise InjectionError(
+                f"{_TRANSPORT}{name} is not a member of a composite OpenLineage transport"
+            )
     result = {f"{_TRANSPORT}type": "composite"}
-    # The first versions of the composite transport stop at a transport that fails unless this is set.
-    result.update({} if "continueOnFailure" in users else {f"{_TRANSPORT}continueOnFailure": "true"})
+    # The first versions of the composite transport stop at a transport that fails unless this is
+    # set.
+    result.update(
+        {} if "continueOnFailure" in users else {f"{_TRANSPORT}continueOnFailure": "true"}
+    )
     return result | {f"{_MEMBERS}{_OUR_TRANSPORT}.{name}": value for name, value in ours.items()}
 
 
@@ -379,17 +450,26 @@ def _composite_of(kind: str, users: Mapping[str, str], ours: Mapping[str, str]) 
         )
     member = {"type": kind, **users}
     result = {f"{_TRANSPORT}type": "composite", f"{_TRANSPORT}continueOnFailure": "true"}
-    # A composite transport ignores its members' properties at the top level, also those in spark-defaults.conf.
+    # A composite transport ignores its members' properties at the top level, also those in
+    # spark-defaults.conf.
     result |= {f"{_MEMBERS}{_USERS_TRANSPORT}.{name}": value for name, value in member.items()}
     return result | {f"{_MEMBERS}{_OUR_TRANSPORT}.{name}": value for name, value in ours.items()}
 
 
 def _moved_from_file(submission: Submission, transport: Mapping[str, str]) -> frozenset[str]:
-    """Return the names of properties with credentials that come from a file, not from the user's own call."""
+    """Return the names of properties with credentials that come from a file, not from the user's
+    own call.
+    """
     base = submission.base_properties
-    names = {DRIVER_JAVA_OPTIONS} if SECRET_NAME.search(base.get(DRIVER_JAVA_OPTIONS, "")) else set[str]()
+    names = (
+        {DRIVER_JAVA_OPTIONS}
+        if SECRET_NAME.search(base.get(DRIVER_JAVA_OPTIONS, ""))
+        else set[str]()
+    )
     if any(name.startswith(_TRANSPORT) for name in base):
-        names.update(name for name in transport if not name.startswith(f"{_MEMBERS}{_OUR_TRANSPORT}."))
+        names.update(
+            name for name in transport if not name.startswith(f"{_MEMBERS}{_OUR_TRANSPORT}.")
+        )
     return frozenset(names - submission.properties.keys())
 
 
@@ -409,15 +489,19 @@ _TRANSPORT_SECTION = re.compile(r"^[\"']?transport[\"']?\s*:", re.MULTILINE)
 def check_listener(submission: Submission, spark: SparkSubmit) -> str:
     """Return what the user must know of a transport that ours overrides; empty if there is none.
 
-    OpenLineage also reads ``openlineage.yml`` and ``OPENLINEAGE__TRANSPORT...`` variables, which Spark properties
-    replace: the user's transport gets no more events.
+    OpenLineage also reads ``openlineage.yml`` and ``OPENLINEAGE__TRANSPORT...`` variables, which
+    Spark properties replace: the user's transport gets no more events.
 
     :raises InjectionError: if the user switches the listener off.
     """
     if off := submission.disabled_by(spark.env):
         raise InjectionError(f"{off} switches the OpenLineage listener off")
     replaced = _overridden_transport(spark.env) if spark.local_driver else None
-    return f"the OpenLineage transport of {replaced} gets none of this job's events" if replaced else ""
+    return (
+        f"the OpenLineage transport of {replaced} gets none of this job's events"
+        if replaced
+        else ""
+    )
 
 
 def _overridden_transport(env: Mapping[str, str]) -> str | None:
@@ -431,7 +515,11 @@ def _overridden_transport(env: Mapping[str, str]) -> str | None:
         files.append(Path.home() / ".openlineage" / "openlineage.yml")
     file = next(filter(is_file, files), None)
     try:
-        return str(file) if file and _TRANSPORT_SECTION.search(file.read_text("utf-8", "replace")) else None
+        return (
+            str(file)
+            if file and _TRANSPORT_SECTION.search(file.read_text("utf-8", "replace"))
+            else None
+        )
     except OSError:
         return None
 
@@ -444,16 +532,20 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def event_file(root: Path, key: AttemptKey, ti_id: str = "") -> Path:
-    """Return the event file of one attempt: ``<root>/<dag>/<run>/<task>/[map3-]try2-<hash>.ndjson``.
+    """Return the event file of one attempt:
+    ``<root>/<dag>/<run>/<task>/[map3-]try2-<hash>.ndjson``.
 
-    Ids may hold anything (``:``, ``/``, ``..``), so each part of the path is reduced to ``[A-Za-z0-9_-]`` and cut; a
-    hash of the exact ids keeps files apart.
+    Ids may hold anything (``:``, ``/``, ``..``), so each part of the path is reduced to
+    ``[A-Za-z0-9_-]`` and cut; a hash of the exact ids keeps files apart.
 
     :param ti_id: Airflow's id of the task instance, new for every attempt; empty if there is none.
-    :raises InjectionError: if ``root`` is relative: driver and worker would resolve it against different folders.
+    :raises InjectionError: if ``root`` is relative: driver and worker would resolve it against
+        different folders.
     """
     if not root.is_absolute():
-        raise InjectionError(f"the folder for events, {str(root)!r}, is a relative path: give an absolute one")
+        raise InjectionError(
+            f"the folder for events, {str(root)!r}, is a relative path: give an absolute one"
+        )
     exact = json.dumps([*astuple(key), ti_id]).encode("ascii")
     short_hash = hashlib.sha256(exact).hexdigest()[:_HASH_LENGTH]
     mapped = f"map{key.map_index}-" if key.map_index >= 0 else ""
@@ -464,7 +556,8 @@ def event_file(root: Path, key: AttemptKey, ti_id: str = "") -> Path:
 def unused_path(path: Path) -> Path:
     """Return ``path``, or the first of ``<stem>-2``, ``<stem>-3``, ... that does not exist.
 
-    An existing file was left by an earlier execution with the same key (a cleared task), and would be appended to.
+    An existing file was left by an earlier execution with the same key (a cleared task), and would
+    be appended to.
     """
     others = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(2))
     return next(free for free in itertools.chain([path], others) if not os.path.lexists(free))

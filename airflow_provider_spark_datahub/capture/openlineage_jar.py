@@ -1,10 +1,11 @@
 """Choice of the OpenLineage jar for a job, checked before the submit.
 
-A listener without its jar, a jar for the wrong Scala version, or a coordinate that does not resolve kills the *job*. So
-a jar is only chosen if it will work; everything else is an :class:`InjectionError` with the reason.
+A listener without its jar, a jar for the wrong Scala version, or a coordinate that does not resolve
+kills the *job*. So a jar is only chosen if it will work; everything else is an
+:class:`InjectionError` with the reason.
 
-If the driver runs elsewhere (cluster deploy mode), its class path is not visible here. Then ``provided`` and URIs are
-not checked, and a coordinate is resolved on this machine only.
+If the driver runs elsewhere (cluster deploy mode), its class path is not visible here. Then
+``provided`` and URIs are not checked, and a coordinate is resolved on this machine only.
 """
 
 from __future__ import annotations
@@ -56,9 +57,11 @@ class _Coordinate(msgspec.Struct, frozen=True):
 class _IvyResolver:
     """Resolver of Maven coordinates that works as one Spark installation does for one submission.
 
-    :param env: the environment of spark-submit (``JAVA_HOME``, ``PATH``, ``DEFAULT_ARTIFACT_REPOSITORY``).
+    :param env: the environment of spark-submit (``JAVA_HOME``, ``PATH``,
+        ``DEFAULT_ARTIFACT_REPOSITORY``).
     :param timeout_seconds: for one resolution, download included; a first one is 43 MB.
-    :param user_home: Java's ``user.home``; default: the home folder in the operating system's user entry.
+    :param user_home: Java's ``user.home``; default: the home folder in the operating system's user
+        entry.
     """
 
     installation: spark.SparkInstallation
@@ -68,7 +71,9 @@ class _IvyResolver:
     user_home: Path | None = None
 
     def ivy_home(self) -> Path:
-        """Return Spark's Ivy folder: ``spark.jars.ivy``, else ``~/.ivy2.5.2`` since Spark 4 and ``~/.ivy2`` before."""
+        """Return Spark's Ivy folder: ``spark.jars.ivy``, else ``~/.ivy2.5.2`` since Spark 4 and
+        ``~/.ivy2`` before.
+        """
         setting = (self.submission.effective("spark.jars.ivy") or "").strip()
         if setting:
             return Path(setting)
@@ -78,8 +83,8 @@ class _IvyResolver:
     def resolve(self, coordinate: _Coordinate) -> tuple[Path, ...]:
         """Return the local files of the artifact, which comes first, and of its dependencies.
 
-        :raises _UnresolvableError: if it is not found in time, there is no network, Java or Ivy, or another user could
-            replace a file.
+        :raises _UnresolvableError: if it is not found in time, there is no network, Java or Ivy, or
+            another user could replace a file.
         """
         module = self.ivy_home() / "cache" / coordinate.group / coordinate.artifact
         jar = module / "jars" / f"{coordinate.artifact}-{coordinate.version}.jar"
@@ -107,7 +112,14 @@ class _IvyResolver:
             raise _UnresolvableError("there is no java in JAVA_HOME or on the PATH")
         with tempfile.TemporaryDirectory(prefix="ivy-") as folder:
             class_path = Path(folder, "class-path")
-            command = [java, "-cp", str(ivy), "org.apache.ivy.Main", "-settings", str(self._settings(Path(folder)))]
+            command = [
+                java,
+                "-cp",
+                str(ivy),
+                "org.apache.ivy.Main",
+                "-settings",
+                str(self._settings(Path(folder))),
+            ]
             command += ["-cache", str(self.ivy_home() / "cache"), "-types", "jar", "bundle"]
             command += ["-cachepath", str(class_path)]
             command += ["-dependency", coordinate.group, coordinate.artifact, coordinate.version]
@@ -122,10 +134,16 @@ class _IvyResolver:
     def _run(self, command: list[str]) -> None:
         try:
             answer = subprocess.run(
-                command, env=dict(self.env), capture_output=True, timeout=self.timeout_seconds, check=False
+                command,
+                env=dict(self.env),
+                capture_output=True,
+                timeout=self.timeout_seconds,
+                check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise _UnresolvableError(f"Ivy did not finish within {self.timeout_seconds:g} seconds") from error
+            raise _UnresolvableError(
+                f"Ivy did not finish within {self.timeout_seconds:g} seconds"
+            ) from error
         except OSError as error:
             raise _UnresolvableError(f"Ivy could not be started: {error}") from error
         if answer.returncode:
@@ -149,10 +167,15 @@ class _IvyResolver:
         return path
 
     def _default_settings(self) -> str:
-        """Return the resolvers of Spark's ``MavenUtils.createRepoResolvers`` that may have OpenLineage."""
+        """Return the resolvers of Spark's ``MavenUtils.createRepoResolvers`` that may have
+        OpenLineage.
+        """
         local = f"{self.ivy_home()}/local/[organisation]/[module]/[revision]"
         remote = [("central", self.env.get("DEFAULT_ARTIFACT_REPOSITORY"))]
-        remote += [(f"repo-{n}", url) for n, url in enumerate(self.submission.effective_repositories(), start=1)]
+        remote += [
+            (f"repo-{n}", url)
+            for n, url in enumerate(self.submission.effective_repositories(), start=1)
+        ]
         m2 = (self._home() / ".m2" / "repository").as_uri() + "/"
         lines = [
             "<ivysettings>",
@@ -177,13 +200,17 @@ def _maven_resolver(name: str, root: str | None) -> str:
     return f'<ibiblio name={quoteattr(name)} m2compatible="true" usepoms="true"{address}/>'
 
 
-_MEANINGFUL = re.compile(r": not found|unresolved|error|exception|refused|unknown ?host|timed out", re.IGNORECASE)
+_MEANINGFUL = re.compile(
+    r": not found|unresolved|error|exception|refused|unknown ?host|timed out", re.IGNORECASE
+)
 
 
 def _main_message(output: str) -> str:
     lines = [line.strip(" \t:") for line in output.splitlines()]
     lines = [line for line in lines if line and not line.startswith("USE VERBOSE")]
-    meaningful = [line for line in lines if _MEANINGFUL.search(line) and line != "UNRESOLVED DEPENDENCIES"]
+    meaningful = [
+        line for line in lines if _MEANINGFUL.search(line) and line != "UNRESOLVED DEPENDENCIES"
+    ]
     return (meaningful or lines or ["nothing"])[-1][:300]
 
 
@@ -196,7 +223,8 @@ _ARTIFACT_NAME = re.compile(_ARTIFACT)
 _FILE_NAME = re.compile(rf"{_ARTIFACT}(?:-\d.*)?\.jar")
 _TRANSPORT_NAME = re.compile(r"(transports-(?:s3|gcs))(?:-\d.*\.jar|\.jar)?")
 _VERSION = re.compile(r"(?:_\d+\.\d+)?[-:](\d[\w.-]*)")
-# The listener calls Spark methods that return scala.Seq, which is another class in either Scala version.
+# The listener calls Spark methods that return scala.Seq, which is another class in either Scala
+# version.
 _SEQ_OF_SCALA: dict[bytes, spark.ScalaVersion] = {
     b"()Lscala/collection/Seq;": "2.12",
     b"()Lscala/collection/immutable/Seq;": "2.13",
@@ -219,7 +247,9 @@ class JarChoice(msgspec.Struct, frozen=True):
     @property
     def version(self) -> str:
         """The listener's version; empty if the name of its jar has none."""
-        version = _VERSION.fullmatch(self.origin.rpartition("openlineage-spark")[2].removesuffix(".jar"))
+        version = _VERSION.fullmatch(
+            self.origin.rpartition("openlineage-spark")[2].removesuffix(".jar")
+        )
         return version[1] if version else ""
 
 
@@ -227,19 +257,22 @@ class JarChoice(msgspec.Struct, frozen=True):
 class SparkSubmit:
     """The ``spark-submit`` that will run.
 
-    :param binary: the command; ``None`` if it runs on another machine, whose Spark is not visible from here.
+    :param binary: the command; ``None`` if it runs on another machine, whose Spark is not visible
+        from here.
     :param env: its whole environment.
     :param local_driver: the driver runs on this machine.
     :param properties_file: the ``--properties-file`` option.
     :param also_defaults: the flag ``--load-spark-defaults``.
     :param scala_version: Scala version of a Spark that is not visible from here, if it is known.
-    :param suffixed_name: application name to which the launcher appends a random suffix, if it does so.
+    :param suffixed_name: application name to which the launcher appends a random suffix, if it does
+        so.
     :param unnamed_as: name for an application whose script gives it none.
     :param argument_bytes: size of its arguments beyond the submission, such as the application's.
-    :param store_scheme: scheme of the object store that a driver elsewhere surely writes to, as Spark there spells it:
-        ``s3``, ``s3a`` or ``gs``; ``None`` if that is not known.
+    :param store_scheme: scheme of the object store that a driver elsewhere surely writes to, as
+        Spark there spells it: ``s3``, ``s3a`` or ``gs``; ``None`` if that is not known.
     :param shares_disk: whether driver and worker may have a disk in common.
-    :param banner_seconds: time for ``spark-submit --version``, which is called if its folder does not show its Spark.
+    :param banner_seconds: time for ``spark-submit --version``, which is called if its folder does
+        not show its Spark.
     """
 
     binary: str | None
@@ -263,17 +296,23 @@ class SparkSubmit:
     def with_base(self, submission: Submission) -> Submission:
         """Return the submission over the properties that Spark reads below ``--conf``.
 
-        :raises OSError: if the properties file cannot be read; spark-submit will fail for the same reason.
+        :raises OSError: if the properties file cannot be read; spark-submit will fail for the same
+            reason.
         """
         installation, file = self.installation, self.properties_file
         # A driver in a container has environment variables that spark-submit does not see.
         names = ("PATH", "SPARK_CONF_DIR", "SPARK_HOME")
-        is_ours = self.binary is not None and all(self.env.get(name) == os.environ.get(name) for name in names)
+        is_ours = self.binary is not None and all(
+            self.env.get(name) == os.environ.get(name) for name in names
+        )
         return replace(
             submission,
-            base_properties=spark.base_properties(installation, file, also_defaults=self.also_defaults),
+            base_properties=spark.base_properties(
+                installation, file, also_defaults=self.also_defaults
+            ),
             base_file=spark.base_file(installation, file),
-            replaceable=is_ours and spark.knows_base_file(installation, file, self.binary or "", self.env),
+            replaceable=is_ours
+            and spark.knows_base_file(installation, file, self.binary or "", self.env),
         )
 
     def choose_jar(
@@ -287,13 +326,14 @@ class SparkSubmit:
     ) -> JarChoice:
         """Choose the jar for one submission.
 
-        A jar that the job brings itself (jars, packages, driver class path, Spark's own jars folder) is used. Otherwise
-        ``setting`` decides: an absolute path or ``file:`` URI; another URI, which Spark fetches itself; a Maven
-        coordinate; or ``provided``. ``{scala}`` in it stands for Spark's Scala version. A file of this machine goes
-        onto the driver's class path if the job brings no jars, packages or application jar of its own.
+        A jar that the job brings itself (jars, packages, driver class path, Spark's own jars
+        folder) is used. Otherwise ``setting`` decides: an absolute path or ``file:`` URI; another
+        URI, which Spark fetches itself; a Maven coordinate; or ``provided``. ``{scala}`` in it
+        stands for Spark's Scala version. A file of this machine goes onto the driver's class path
+        if the job brings no jars, packages or application jar of its own.
 
-        :param transport: also choose OpenLineage's transport to an object store, ``s3`` or ``gcs``: the job's own, or
-            one of the listener's version.
+        :param transport: also choose OpenLineage's transport to an object store, ``s3`` or ``gcs``:
+            the job's own, or one of the listener's version.
         :param seconds: time to resolve a coordinate.
         :param resolve: resolves coordinates; by default this Spark's Ivy.
         :raises InjectionError: if no jar is safe for the job.
@@ -311,7 +351,8 @@ class SparkSubmit:
 
 
 def _listener_scala_version(jar: Path) -> spark.ScalaVersion | None:
-    """Return the Scala version that an OpenLineage jar was built for; ``None`` if it is not recognisable.
+    """Return the Scala version that an OpenLineage jar was built for; ``None`` if it is not
+    recognisable.
 
     :raises InjectionError: if the file does not exist, is not a jar, or does not hold the listener.
     """
@@ -380,16 +421,23 @@ class _Chooser:
         return JarChoice(jars=(setting,), origin=setting)
 
     def with_transport(self, listener: JarChoice, kind: str) -> JarChoice:
-        """Return the choice with a transport. Without its jar, the job runs, and the listener sends nothing."""
+        """Return the choice with a transport. Without its jar, the job runs, and the listener sends
+        nothing.
+        """
         artifact = f"transports-{kind}"
         for entry in self._entries_of_the_job():
             local = _local_file(entry)
             named = _TRANSPORT_NAME.fullmatch(_artifact_of(entry))
-            if named and named[1] == artifact and (local is None or not self.local_driver or is_file(local)):
+            if (
+                named
+                and named[1] == artifact
+                and (local is None or not self.local_driver or is_file(local))
+            ):
                 return listener
         if not self.local_driver and listener.origin.startswith(_PROVIDED):
             return listener
-        # A coordinate that does not resolve ends the job. For a driver elsewhere, take it only if the listener is one.
+        # A coordinate that does not resolve ends the job. For a driver elsewhere, take it only if
+        # the listener is one.
         if not listener.version or not (self.local_driver or listener.packages):
             raise InjectionError(
                 f"events_location is in an object store, and OpenLineage's {artifact} is not on the driver's class "
@@ -398,7 +446,8 @@ class _Chooser:
             )
         transport = self._package(_Coordinate("io.openlineage", artifact, listener.version))
         return JarChoice(
-            # In the listener's class loader, but after Spark's own jars: the transport brings third-party libraries.
+            # In the listener's class loader, but after Spark's own jars: the transport brings
+            # third-party libraries.
             listener.class_path + listener.jars + transport.class_path + transport.jars,
             listener.packages + transport.packages,
             f"{listener.origin}, {transport.origin}",
@@ -417,8 +466,12 @@ class _Chooser:
 
     def _provided(self) -> JarChoice:
         if not self.local_driver or self.installation is None:
-            return JarChoice(origin="provided, unchecked: the driver's class path is not visible from here")
-        class_path = [file for entry in self._entries_of_the_job() if (file := _local_file(entry)) is not None]
+            return JarChoice(
+                origin="provided, unchecked: the driver's class path is not visible from here"
+            )
+        class_path = [
+            file for entry in self._entries_of_the_job() if (file := _local_file(entry)) is not None
+        ]
         for jar in (*class_path, *sorted(self.installation.jars.glob("*.jar"))):
             if _LISTENER_CLASS in spark.names_in(jar):
                 self._check_file(jar)
@@ -430,15 +483,19 @@ class _Chooser:
 
     def _file(self, path: Path, setting: str) -> JarChoice:
         if setting.startswith("local:") and not self.local_driver:
-            return JarChoice(jars=(setting,), origin=f"{setting}, unchecked: it is on the driver's machine")
+            return JarChoice(
+                jars=(setting,), origin=f"{setting}, unchecked: it is on the driver's machine"
+            )
         self._check_file(path)
         return self._local((str(path),), setting) or JarChoice(jars=(setting,), origin=setting)
 
     def _local(self, files: tuple[str, ...], origin: str) -> JarChoice | None:
-        """Return files of this machine as the driver's class path; ``None`` if the listener belongs to the job's jars.
+        """Return files of this machine as the driver's class path; ``None`` if the listener belongs
+        to the job's jars.
 
-        On the class path, the listener does not see the connectors in a job's own jars (Iceberg, Delta): Spark loads
-        these in a class loader below. Its dependencies go there, too: the class path comes before Spark's own jars.
+        On the class path, the listener does not see the connectors in a job's own jars (Iceberg,
+        Delta): Spark loads these in a class loader below. Its dependencies go there, too: the class
+        path comes before Spark's own jars.
         """
         submission = self.submission
         brings_classes = (
@@ -446,8 +503,16 @@ class _Chooser:
             or submission.effective_packages()
             or (submission.application or "").lower().endswith(".jar")
         )
-        runs_elsewhere = not self.local_driver or submission.effective("spark.submit.deployMode") == "cluster"
-        if brings_classes or runs_elsewhere or self.installation is None or len(files) > 1 or ":" in files[0]:
+        runs_elsewhere = (
+            not self.local_driver or submission.effective("spark.submit.deployMode") == "cluster"
+        )
+        if (
+            brings_classes
+            or runs_elsewhere
+            or self.installation is None
+            or len(files) > 1
+            or ":" in files[0]
+        ):
             return None
         return JarChoice(class_path=files, origin=origin)
 
@@ -459,24 +524,33 @@ class _Chooser:
             )
         return setting.replace("{scala}", self.scala or "")
 
-    def _package(self, coordinate: _Coordinate, check: Callable[[Path], None] | None = None) -> JarChoice:
+    def _package(
+        self, coordinate: _Coordinate, check: Callable[[Path], None] | None = None
+    ) -> JarChoice:
         if self.resolve is None:
             if self.local_driver:
                 raise InjectionError(
                     f"cannot check that {coordinate} resolves, since the Spark of this spark-submit is not known: set "
                     "SPARK_HOME, or openlineage_jar to a file"
                 )
-            return JarChoice(packages=(str(coordinate),), origin=f"{coordinate}, unchecked: no Ivy on this machine")
+            return JarChoice(
+                packages=(str(coordinate),),
+                origin=f"{coordinate}, unchecked: no Ivy on this machine",
+            )
         try:
             files = self.resolve(coordinate)
         except _UnresolvableError as error:
-            raise InjectionError(f"the OpenLineage package {coordinate} does not resolve: {error}") from error
+            raise InjectionError(
+                f"the OpenLineage package {coordinate} does not resolve: {error}"
+            ) from error
         if check:
             check(files[0])
         if self.local_driver:
             # Pass the resolved files, so that spark-submit need not resolve the coordinate again.
             paths = tuple(map(str, files))
-            return self._local(paths, str(coordinate)) or JarChoice(jars=paths, origin=str(coordinate))
+            return self._local(paths, str(coordinate)) or JarChoice(
+                jars=paths, origin=str(coordinate)
+            )
         return JarChoice(packages=(str(coordinate),), origin=str(coordinate))
 
     def _check_file(self, path: Path) -> None:
@@ -524,7 +598,9 @@ def _artifact_of(entry: str) -> str:
 
 
 def _local_file(entry: str) -> Path | None:
-    """Return the path of a path, ``file:`` or ``local:`` URI; ``None`` for another URI or a coordinate."""
+    """Return the path of a path, ``file:`` or ``local:`` URI; ``None`` for another URI or a
+    coordinate.
+    """
     parts = urlsplit(entry)
     if not parts.scheme:
         return Path(entry)

@@ -52,10 +52,12 @@ class SparkInstallation(msgspec.Struct, frozen=True):
 
     @classmethod
     def find(cls, spark_binary: str, env: Mapping[str, str]) -> Self | None:
-        """Return the Spark that ``spark_binary`` starts in this environment; ``None`` if its layout is not known.
+        """Return the Spark that ``spark_binary`` starts in this environment; ``None`` if its layout
+        is not known.
 
-        The order is that of Spark's own ``bin/find-spark-home``: ``SPARK_HOME``; the folder above the binary; for pip's
-        ``spark-submit`` the pyspark of its interpreter. A folder's ``jars`` must hold exactly one ``spark-core``.
+        The order is that of Spark's own ``bin/find-spark-home``: ``SPARK_HOME``; the folder above
+        the binary; for pip's ``spark-submit`` the pyspark of its interpreter. A folder's ``jars``
+        must hold exactly one ``spark-core``.
         """
         spark_home = env.get("SPARK_HOME")
         homes = iter([Path(spark_home)]) if spark_home else _homes_of_binary(spark_binary, env)
@@ -106,7 +108,9 @@ def banner_versions(
         return None
     command = [binary, "--version"]
     try:
-        answer = subprocess.run(command, env=dict(env), capture_output=True, timeout=timeout_seconds, check=False)
+        answer = subprocess.run(
+            command, env=dict(env), capture_output=True, timeout=timeout_seconds, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     text = (answer.stdout + answer.stderr).decode("utf-8", "replace")
@@ -130,13 +134,19 @@ def names_in(jar: Path) -> Collection[str]:
 
 
 def base_properties(
-    installation: SparkInstallation | None, properties_file: str | None, *, also_defaults: bool = False
+    installation: SparkInstallation | None,
+    properties_file: str | None,
+    *,
+    also_defaults: bool = False,
 ) -> dict[str, str]:
-    """Return the properties below ``--conf``: those of ``--properties-file``, else of ``spark-defaults.conf``.
+    """Return the properties below ``--conf``: those of ``--properties-file``, else of
+    ``spark-defaults.conf``.
 
     :param also_defaults: the flag ``--load-spark-defaults`` of Spark 4, which reads both.
-    :raises OSError: if the properties file cannot be read; spark-submit will fail for the same reason.
-    :raises NotRegularFileError: if it is a pipe (``<(...)`` of a shell): whoever reads it first takes it from Spark.
+    :raises OSError: if the properties file cannot be read; spark-submit will fail for the same
+        reason.
+    :raises NotRegularFileError: if it is a pipe (``<(...)`` of a shell): whoever reads it first
+        takes it from Spark.
     """
     defaults = installation.defaults() if installation else {}
     if properties_file is None:
@@ -149,15 +159,21 @@ def base_file(installation: SparkInstallation | None, properties_file: str | Non
     """Return the file that :func:`base_properties` reads; ``None`` if there is none."""
     if properties_file is not None:
         return Path(properties_file)
-    return installation.defaults_file if installation and is_file(installation.defaults_file) else None
+    return (
+        installation.defaults_file if installation and is_file(installation.defaults_file) else None
+    )
 
 
 def knows_base_file(
-    installation: SparkInstallation | None, properties_file: str | None, spark_binary: str, env: Mapping[str, str]
+    installation: SparkInstallation | None,
+    properties_file: str | None,
+    spark_binary: str,
+    env: Mapping[str, str],
 ) -> bool:
     """Return whether Spark surely reads :func:`base_file` and no other properties below ``--conf``.
 
-    A wrapper around Spark's own script may add options, and ``spark-env.sh`` may choose another folder.
+    A wrapper around Spark's own script may add options, and ``spark-env.sh`` may choose another
+    folder.
     """
     try:
         script = _own_script(shutil.which(spark_binary, path=env.get("PATH")))
@@ -166,7 +182,9 @@ def knows_base_file(
         if "bin/spark-submit" in script:
             script = _own_script(str(installation.home / "bin" / "spark-submit"))
         env_script = installation.conf_dir / "spark-env.sh"
-        lines = _content(env_script).decode(errors="replace").splitlines() if exists(env_script) else []
+        lines = (
+            _content(env_script).decode(errors="replace").splitlines() if exists(env_script) else []
+        )
     except OSError:
         return False
     return "bin/spark-class" in script and not any(
@@ -187,7 +205,9 @@ def _content(path: Path) -> bytes:
 
 
 def _read_properties(path: Path) -> dict[str, str]:
-    """Read a file of Java properties as Spark does: ``key value``, ``key=value``, ``key: value``, comments, escapes."""
+    """Read a file of Java properties as Spark does: ``key value``, ``key=value``, ``key: value``,
+    comments, escapes.
+    """
     text = _content(path).decode("utf-8", "replace")
     return {key: value.strip() for key, value in map(_key_and_value, _logical_lines(text)) if key}
 
@@ -249,4 +269,6 @@ def _unescaped(text: str) -> str:
         return _CONTROLS.get(escape[2] or "", escape[2] or "")
 
     # Java escapes the halves of a surrogate pair apart.
-    return _ESCAPE.sub(replacement, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return (
+        _ESCAPE.sub(replacement, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )

@@ -30,13 +30,17 @@ class InjectionError(Exception):
 
 
 _MOST_ARGUMENT_BYTES = 6 * 1024 * 1024
-"""Bytes of all arguments and the environment that Linux takes at most, however large the stack may be."""
+"""Bytes of all arguments and the environment that Linux takes at most, however large the stack may
+be.
+"""
 _SPARKS_SHARE = 0.25
-"""Part of that for Spark's own scripts, which repeat the class path and the Java options for Java."""
+"""Part of that for Spark's own scripts, which repeat the class path and the Java options for Java.
+"""
 
 
 def check_command_line(arguments: Iterable[str], env: Mapping[str, str], others: int = 0) -> None:
-    """Raise InjectionError if the operating system may not take all arguments and the environment together.
+    """Raise InjectionError if the operating system may not take all arguments and the environment
+    together.
 
     :param others: bytes of further arguments.
     """
@@ -52,8 +56,9 @@ def check_command_line(arguments: Iterable[str], env: Mapping[str, str], others:
 
 
 _PLAIN_NAME = re.compile(r"spark\.[!-<>-~]+")
-# Values that mean the same in a file and on a command line. Spark trims values of a file. Its scripts remove carriage
-# returns from arguments, and Java decodes non-ASCII arguments by the locale, but a file as UTF-8.
+# Values that mean the same in a file and on a command line. Spark trims values of a file. Its
+# scripts remove carriage returns from arguments, and Java decodes non-ASCII arguments by the
+# locale, but a file as UTF-8.
 _PLAIN_VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 _PRIVATE = "spark-datahub-"
@@ -67,9 +72,15 @@ _TEMPORARY = ("/tmp", "/var/tmp")
 
 
 def private_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a context with a folder of this user that others could pass through, if there is a place for it."""
-    places = (place for place in (tempfile.gettempdir(), *_TEMPORARY) if _lets_others_pass(Path(place)))
-    return tempfile.TemporaryDirectory(prefix=_PRIVATE, dir=next(places, None), ignore_cleanup_errors=True)
+    """Return a context with a folder of this user that others could pass through, if there is a
+    place for it.
+    """
+    places = (
+        place for place in (tempfile.gettempdir(), *_TEMPORARY) if _lets_others_pass(Path(place))
+    )
+    return tempfile.TemporaryDirectory(
+        prefix=_PRIVATE, dir=next(places, None), ignore_cleanup_errors=True
+    )
 
 
 def _lets_others_pass(folder: Path) -> bool:
@@ -80,7 +91,9 @@ def _lets_others_pass(folder: Path) -> bool:
 
 
 def remove_abandoned_properties() -> list[Path]:
-    """Remove the properties files of this user that killed tasks left, and return them; their folders stay."""
+    """Remove the properties files of this user that killed tasks left, and return them; their
+    folders stay.
+    """
     removed = []
     folder = Path(tempfile.gettempdir())
     for file in (*folder.glob(f"{_PRIVATE}*.conf"), *folder.glob(f"{_PRIVATE}*/{_PRIVATE}*.conf")):
@@ -110,12 +123,15 @@ class Submission:
 
     Lists are separated by commas, as on the command line.
 
-    :param properties: the ``--conf`` properties; values may be of any type, spark-submit sees their ``str()``.
+    :param properties: the ``--conf`` properties; values may be of any type, spark-submit sees their
+        ``str()``.
     :param application: the script or jar that is submitted, if it is known.
-    :param base_properties: those of ``--properties-file`` or ``spark-defaults.conf``; :attr:`base_file` is its path.
-    :param private: names of :attr:`properties` whose values everyone could read on a command line: :meth:`hand_over`.
-    :param replaceable: Spark surely reads :attr:`base_file` and nothing else below ``--conf``, so that a copy with more
-        properties can take its place.
+    :param base_properties: those of ``--properties-file`` or ``spark-defaults.conf``;
+        :attr:`base_file` is its path.
+    :param private: names of :attr:`properties` whose values everyone could read on a command line:
+        :meth:`hand_over`.
+    :param replaceable: Spark surely reads :attr:`base_file` and nothing else below ``--conf``, so
+        that a copy with more properties can take its place.
     """
 
     properties: Mapping[str, object] = field(default_factory=dict)
@@ -130,10 +146,12 @@ class Submission:
     replaceable: bool = False
 
     def hand_over(self, folder: Path | None = None) -> tuple[dict[str, object], Path | None]:
-        """Return the properties for the command line, and a new ``--properties-file`` that holds the private ones.
+        """Return the properties for the command line, and a new ``--properties-file`` that holds
+        the private ones.
 
-        Spark reads one such file only, so this one begins with the content of the file that it replaces. The caller
-        removes it. If the file is :attr:`replaceable`, secrets of the user's own call go into it, too.
+        Spark reads one such file only, so this one begins with the content of the file that it
+        replaces. The caller removes it. If the file is :attr:`replaceable`, secrets of the user's
+        own call go into it, too.
 
         :param folder: for the file; the system's folder for temporary files by default.
         :returns: ``None`` for the file if there are no private properties.
@@ -143,8 +161,13 @@ class Submission:
         if not private:
             return dict(self.properties), None
         content = self.base_file.read_bytes() if self.base_file is not None else b""
-        # Two line ends, in case the content's last line continues (with a backslash) on the next line.
-        lines = [content, b"\n\n", *(_property_line(name, str(self.properties[name])) for name in sorted(private))]
+        # Two line ends, in case the content's last line continues (with a backslash) on the next
+        # line.
+        lines = [
+            content,
+            b"\n\n",
+            *(_property_line(name, str(self.properties[name])) for name in sorted(private)),
+        ]
         file = _write_private(lines, folder)
         return {name: value for name, value in self.properties.items() if name not in private}, file
 
@@ -163,11 +186,15 @@ class Submission:
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Names of secrets in :attr:`properties` that Spark reads from a file exactly as from a command line."""
+        """Names of secrets in :attr:`properties` that Spark reads from a file exactly as from a
+        command line.
+        """
         return frozenset(
             name
             for name, value in self.properties.items()
-            if SECRET_NAME.search(name) and _PLAIN_NAME.fullmatch(name) and _PLAIN_VALUE.fullmatch(str(value))
+            if SECRET_NAME.search(name)
+            and _PLAIN_NAME.fullmatch(name)
+            and _PLAIN_VALUE.fullmatch(str(value))
         )
 
     def effective(self, name: str) -> str | None:
@@ -183,12 +210,18 @@ class Submission:
         """
         value, name = self.effective(_DISABLED_PROPERTY), f"the property {_DISABLED_PROPERTY}"
         if value is None:
-            value, name = env.get(_DISABLED_VARIABLE, ""), f"the environment variable {_DISABLED_VARIABLE}"
+            value, name = (
+                env.get(_DISABLED_VARIABLE, ""),
+                f"the environment variable {_DISABLED_VARIABLE}",
+            )
         return name if value.strip().lower() == "true" else None
 
     def effective_properties(self) -> dict[str, str]:
         """Return all properties that Spark would see."""
-        return {**self.base_properties, **{name: str(value) for name, value in self.properties.items()}}
+        return {
+            **self.base_properties,
+            **{name: str(value) for name, value in self.properties.items()},
+        }
 
     def effective_jars(self) -> tuple[str, ...]:
         """Return the jars of the job: ``--jars`` replaces ``spark.jars``."""
@@ -199,7 +232,9 @@ class Submission:
         return split_list(self.packages or self.effective("spark.jars.packages"))
 
     def effective_repositories(self) -> tuple[str, ...]:
-        """Return additional Maven repositories: ``--repositories`` replaces ``spark.jars.repositories``."""
+        """Return additional Maven repositories: ``--repositories`` replaces
+        ``spark.jars.repositories``.
+        """
         return split_list(self.repositories or self.effective("spark.jars.repositories"))
 
     def effective_driver_class_path(self) -> tuple[str, ...]:
@@ -250,14 +285,18 @@ _EXCEPTION = re.compile(
     r"(?!py4j\.)((?:[\w$]{1,200}\.){0,20}[\w$]{0,200}(?:Exception|Error)(?:: .*|$))"
 )
 _SCRIPT_ERROR = re.compile(r"\S+: line \d+: (.*)")
-"""Characters of a line that are looked at, and remembered; a program may print megabytes without an end of line."""
+"""Characters of a line that are looked at, and remembered; a program may print megabytes without an
+end of line.
+"""
 
 
 class DriverOutput:
-    """Watcher of the driver's output, which client mode prints, for what OpenLineage's listener broke.
+    """Watcher of the driver's output, which client mode prints, for what OpenLineage's listener
+    broke.
 
     :ivar last_line: the last line that is not empty, nor of a log about less than an error.
-    :ivar cause: the last exception, without those of py4j that only wrap one, or the first error of Spark's scripts.
+    :ivar cause: the last exception, without those of py4j that only wrap one, or the first error of
+        Spark's scripts.
     """
 
     def __init__(self) -> None:
@@ -308,7 +347,9 @@ class DriverOutput:
 
     @property
     def listener_failure(self) -> str:
-        """How the listener made the job fail, if it failed; empty if the output does not show that it did."""
+        """How the listener made the job fail, if it failed; empty if the output does not show that
+        it did.
+        """
         if self._failure or self._stopping_since is None or self._killed_at is None:
             return self._failure
         seconds = self._killed_at - self._stopping_since
@@ -322,16 +363,22 @@ _EVENT_PROPERTIES = ("spark.openlineage.transport", "spark.eventLog.dir=")
 
 
 def running_submits(*places: str) -> list[int]:
-    """Return the ids of this machine's processes of ``spark-submit`` that name one of the places of events. Only Linux.
+    """Return the ids of this machine's processes of ``spark-submit`` that name one of the places of
+    events. Only Linux.
 
-    A place is a file, or a folder of files, which only one attempt has. In cluster mode, the process is left out: the
-    driver runs elsewhere. So are those of users who own neither the place nor its folder: anybody may name it.
+    A place is a file, or a folder of files, which only one attempt has. In cluster mode, the
+    process is left out: the driver runs elsewhere. So are those of users who own neither the place
+    nor its folder: anybody may name it.
     """
     marks, users = tuple(filter(None, places)), {os.geteuid()}
     for place in {path for mark in marks for path in (Path(mark), Path(mark).parent)}:
         with suppress(OSError):
             users.add(place.stat().st_uid)
-    return sorted(int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _writes_to(folder, marks, users))
+    return sorted(
+        int(folder.name)
+        for folder in Path("/proc").glob("[0-9]*")
+        if _writes_to(folder, marks, users)
+    )
 
 
 def _writes_to(process: Path, marks: tuple[str, ...], users: Collection[int]) -> bool:

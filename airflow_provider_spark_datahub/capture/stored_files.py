@@ -1,4 +1,6 @@
-"""Reading of stored files: lines of archives, and the content of files that gzip or zstd compressed."""
+"""Reading of stored files: lines of archives, and the content of files that gzip or zstd
+compressed.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ class DamagedFileError(OSError):
         self.offset = offset
 
 
-def read_lines(name: str, stream: IO[bytes], limit: int = MAX_EVENT_BYTES) -> Iterator[tuple[int, bytes]]:
+def read_lines(
+    name: str, stream: IO[bytes], limit: int = MAX_EVENT_BYTES
+) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file that are not blank, each with its offset in the decompressed file.
 
     :param name: name of the file; its suffix decides how the file is decompressed.
@@ -103,14 +107,19 @@ def _decompressed(name: str, stream: IO[bytes]) -> IO[bytes] | io.BufferedReader
 
 
 def decompressed(stream: IO[bytes]) -> io.BufferedReader:
-    """Return the content of a file, decompressed if its first bytes are those of gzip or zstd, and close it at its end.
+    """Return the content of a file, decompressed if its first bytes are those of gzip or zstd, and
+    close it at its end.
 
     Reading raises :class:`DamagedFileError` if the file is damaged or cut off.
 
     :param stream: the file as it is stored.
     """
     # A stream that stands in for standard input is not always buffered.
-    stored = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", stream))
+    stored = (
+        stream
+        if isinstance(stream, io.BufferedReader)
+        else io.BufferedReader(cast("io.RawIOBase", stream))
+    )
     first = stored.peek(len(_ZSTD))
     if first.startswith(_GZIP):
         return _whole(_decompressed_gzip, stored, close=True)
@@ -120,7 +129,8 @@ def decompressed(stream: IO[bytes]) -> io.BufferedReader:
 def _whole(
     decompress: Callable[[IO[bytes]], Iterator[bytes]], stored: IO[bytes], *, close: bool = False
 ) -> io.BufferedReader:
-    """Return the content of a file; reading raises :class:`DamagedFileError` if it is cut off, or far too long.
+    """Return the content of a file; reading raises :class:`DamagedFileError` if it is cut off, or
+    far too long.
 
     :param close: close the file after its last chunk.
     """
@@ -132,7 +142,9 @@ def _whole(
                 yield chunk
                 size += len(chunk)
                 if size > _MOST_BYTES:
-                    raise DamagedFileError(f"the compressed file expands to more than {_MOST_BYTES} bytes")
+                    raise DamagedFileError(
+                        f"the compressed file expands to more than {_MOST_BYTES} bytes"
+                    )
         except EOFError as error:
             raise DamagedFileError("the compressed file is cut off") from error
         finally:
@@ -160,7 +172,9 @@ def decompressed_zstd(stream: IO[bytes]) -> Generator[bytes]:
     try:
         import zstandard
     except ImportError as error:
-        raise DamagedFileError("zstd files cannot be read without the Python package zstandard: install it") from error
+        raise DamagedFileError(
+            "zstd files cannot be read without the Python package zstandard: install it"
+        ) from error
     frame, in_frame = zstandard.ZstdDecompressor().decompressobj(), False
     while True:
         compressed = b""

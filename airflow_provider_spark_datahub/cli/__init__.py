@@ -31,7 +31,9 @@ _COMMANDS = {
     "emit": ("outbox", "Deliver the pending entries of the outbox."),
     "requeue": ("outbox", "Make quarantined entries pending again."),
 }
-"""The module of each command, and its line in the list of commands, which imports none of the modules."""
+"""The module of each command, and its line in the list of commands, which imports none of the
+modules.
+"""
 
 
 class _Commands(TyperGroup):
@@ -55,7 +57,9 @@ class _Commands(TyperGroup):
 def _load_command(name: str) -> Any:
     """Import a command, and return it as typer runs it."""
     function: Callable[..., None] = getattr(import_module(f"{__name__}.{_COMMANDS[name][0]}"), name)
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    single = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+    )
     single.command(name)(function)
     return get_command(single)
 
@@ -94,9 +98,12 @@ def _show_version(wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def _root(
     version: Annotated[  # noqa: ARG001 (the option's callback reads it, before typer imports pydantic)
-        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
+        ),
     ] = False,
 ) -> None:
-    # The hooks of object stores look up their connections themselves. As in Airflow's own commands, this lets the task
-    # SDK (since Airflow 3.1) read the database, too.
+    # The hooks of object stores look up their connections themselves. As in Airflow's own commands,
+    # this lets the task SDK (since Airflow 3.1) read the database, too.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")

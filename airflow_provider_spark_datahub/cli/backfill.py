@@ -1,4 +1,6 @@
-"""``spark-datahub backfill``: conversion of an archive of events with Spark, and delivery of the proposals."""
+"""``spark-datahub backfill``: conversion of an archive of events with Spark, and delivery of the
+proposals.
+"""
 
 from __future__ import annotations
 
@@ -34,44 +36,76 @@ _STANDARD_ERROR = 2  # the file descriptor
 
 _OutConnection = Annotated[
     str | None,
-    typer.Option(help="Airflow connection through which this machine reaches an --out in an object store."),
+    typer.Option(
+        help="Airflow connection through which this machine reaches an --out in an object store."
+    ),
 ]
 _Since = Annotated[
-    str | None, typer.Option(help="Only runs that ended at this time or later: ISO 8601, or 7d for 7 days ago.")
+    str | None,
+    typer.Option(
+        help="Only runs that ended at this time or later: ISO 8601, or 7d for 7 days ago."
+    ),
 ]
 _Until = Annotated[
-    str | None, typer.Option(help="Only runs that ended before this time: ISO 8601, or 12h for 12 hours ago.")
+    str | None,
+    typer.Option(help="Only runs that ended before this time: ISO 8601, or 12h for 12 hours ago."),
 ]
 _Application = Annotated[
     list[str] | None,
-    typer.Option(help="Only applications of this name, in which * stands for any text; repeatable."),
+    typer.Option(
+        help="Only applications of this name, in which * stands for any text; repeatable."
+    ),
 ]
-_Conf = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="One property of Spark; repeatable.")]
-_Rate = Annotated[float, typer.Option(help="Proposals a second at most, over all threads; 0: no limit.", min=0)]
+_Conf = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="One property of Spark; repeatable.")
+]
+_Rate = Annotated[
+    float, typer.Option(help="Proposals a second at most, over all threads; 0: no limit.", min=0)
+]
 
 
 def backfill(
-    sources: Annotated[list[str], typer.Argument(help="Folders, files or globs of events, as the cluster knows them.")],
-    out: Annotated[str, typer.Option(help="Folder of this backfill: its results and its progress.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="Folders, files or globs of events, as the cluster knows them."),
+    ],
+    out: Annotated[
+        str, typer.Option(help="Folder of this backfill: its results and its progress.")
+    ],
     out_connection: _OutConnection = None,
     since: _Since = None,
     until: _Until = None,
     application: _Application = None,
-    run_history: Annotated[bool, typer.Option(help="Keep every run, not only the last one of each job.")] = False,
+    run_history: Annotated[
+        bool, typer.Option(help="Keep every run, not only the last one of each job.")
+    ] = False,
     config: console.ConfigOption = None,
     set_: console.SetOption = None,
-    master: Annotated[str | None, typer.Option(help="Master of Spark; default: that of Spark's configuration.")] = None,
-    deploy_mode: Annotated[str | None, typer.Option(help="Deploy mode of Spark: client or cluster.")] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Master of Spark; default: that of Spark's configuration.")
+    ] = None,
+    deploy_mode: Annotated[
+        str | None, typer.Option(help="Deploy mode of Spark: client or cluster.")
+    ] = None,
     conf: _Conf = None,
-    binary: Annotated[str, typer.Option("--spark-submit", help="The spark-submit to call.")] = "spark-submit",
+    binary: Annotated[
+        str, typer.Option("--spark-submit", help="The spark-submit to call.")
+    ] = "spark-submit",
     parts: Annotated[int | None, typer.Option(help="Number of files of proposals.", min=1)] = None,
-    emit: Annotated[str | None, typer.Option(help="Deliver through this Airflow connection.")] = None,
+    emit: Annotated[
+        str | None, typer.Option(help="Deliver through this Airflow connection.")
+    ] = None,
     rate: _Rate = _DEFAULT_RATE,
-    threads: Annotated[int, typer.Option(help="Number of parts delivered at the same time.", min=1)] = 1,
-    dry_run: Annotated[bool, typer.Option(help="Convert and count; write and deliver no proposals.")] = False,
+    threads: Annotated[
+        int, typer.Option(help="Number of parts delivered at the same time.", min=1)
+    ] = 1,
+    dry_run: Annotated[
+        bool, typer.Option(help="Convert and count; write and deliver no proposals.")
+    ] = False,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Convert an archive of events with Spark, to the aspects that DataHub would have after a replay of all events.
+    """Convert an archive of events with Spark, to the aspects that DataHub would have after a
+    replay of all events.
 
     After a crash, run it again with the same options: it continues where it stopped.
 
@@ -102,19 +136,24 @@ def backfill(
         _deliver(folder, emit, rate, threads)
 
 
-def _submit(plan: BackfillPlan, binary: str, given: dict[str, str | None], conf: list[str] | None) -> None:
+def _submit(
+    plan: BackfillPlan, binary: str, given: dict[str, str | None], conf: list[str] | None
+) -> None:
     pairs = [(option, value) for option, value in given.items() if value]
     pairs += [("--conf", f"{key}={value}") for key, value in console.assigned("--conf", conf or [])]
     options = [text for pair in pairs for text in pair]
     with tempfile.TemporaryDirectory(prefix="spark-datahub-") as folder:
         command = plan.command(write_package(Path(folder)), binary, options)
         try:
-            # Spark's progress and log are the progress of this command, which belongs to standard error.
+            # Spark's progress and log are the progress of this command, which belongs to standard
+            # error.
             status = subprocess.run(command, stdout=_STANDARD_ERROR, check=False).returncode
         except OSError as error:
             console.fail(f"cannot run {binary}: {error.strerror or error}")
     if status:
-        exit_status = console.EXIT_USAGE if status == console.EXIT_USAGE else console.EXIT_INCOMPLETE
+        exit_status = (
+            console.EXIT_USAGE if status == console.EXIT_USAGE else console.EXIT_INCOMPLETE
+        )
         console.fail(f"{binary} ended with status {status}", exit_status)
 
 
@@ -123,7 +162,8 @@ def _report(folder: ResultFolder, as_json: bool) -> None:
         summary = json.loads((folder / SUMMARY).read_text())
     except OSError as error:
         console.fail(
-            f"{folder} has no summary although Spark succeeded: {error.strerror or error}", console.EXIT_INCOMPLETE
+            f"{folder} has no summary although Spark succeeded: {error.strerror or error}",
+            console.EXIT_INCOMPLETE,
         )
     if as_json:
         console.show_json(summary)
@@ -148,7 +188,9 @@ def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -
             lambda: hooks.sink_of(connection),
             Rate(rate),
             threads=threads,
-            on_progress=lambda part, state: console.say(f"{part}: {counted(state.settled, 'proposal')}"),
+            on_progress=lambda part, state: console.say(
+                f"{part}: {counted(state.settled, 'proposal')}"
+            ),
         )
         try:
             totals = delivery.run()

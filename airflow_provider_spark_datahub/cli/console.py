@@ -1,4 +1,6 @@
-"""Options and output that commands share: settings, durations, exit statuses, messages, result files."""
+"""Options and output that commands share: settings, durations, exit statuses, messages, result
+files.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,24 @@ EXIT_USAGE = 2
 EXIT_HELP = 3
 """A person must act: waiting does not help."""
 
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="Settings of the converter, as YAML or JSON.")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="Settings of the converter, as YAML or JSON.")
+]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting of the converter; repeatable.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting of the converter; repeatable."),
 ]
 ExitCodeOption = Annotated[
-    int | None, typer.Option("--exit-code", help="Exit code of spark-submit, which decides the run's result.")
+    int | None,
+    typer.Option("--exit-code", help="Exit code of spark-submit, which decides the run's result."),
 ]
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="File in place of standard output.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", help="File in place of standard output.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")]
-SparkSubmitOption = Annotated[str, typer.Option("--spark-submit", help="The spark-submit command that tasks call.")]
+SparkSubmitOption = Annotated[
+    str, typer.Option("--spark-submit", help="The spark-submit command that tasks call.")
+]
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+")
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
@@ -55,7 +65,9 @@ def show_json(document: object) -> None:
 
 
 def airflow_logs_to_stderr() -> AbstractContextManager[object]:
-    """Keep standard output for the result, while Airflow is used: from its import on, it logs there."""
+    """Keep standard output for the result, while Airflow is used: from its import on, it logs
+    there.
+    """
     return redirect_stdout(sys.stderr)
 
 
@@ -72,7 +84,8 @@ def fail(message: str, status: int = EXIT_USAGE) -> NoReturn:
 def open_output(path: Path | None) -> Iterator[TextIO]:
     """Open standard output, or a file that appears whole or not at all.
 
-    A path that is not a file, such as a device or a pipe, is written to and never replaced. A link is followed.
+    A path that is not a file, such as a device or a pipe, is written to and never replaced. A link
+    is followed.
 
     :raises typer.Exit: if it cannot be written.
     """
@@ -95,11 +108,16 @@ def open_output(path: Path | None) -> Iterator[TextIO]:
     except BrokenPipeError:  # the reader is gone; app_main handles it
         raise
     except OSError as error:
-        fail(f"cannot write {path or 'standard output'}: {error.strerror or error}", EXIT_INCOMPLETE)
+        fail(
+            f"cannot write {path or 'standard output'}: {error.strerror or error}", EXIT_INCOMPLETE
+        )
 
 
-def read_settings(config: Path | None, assignments: Sequence[str]) -> tuple[LineageSettings, list[dict[str, Any]]]:
-    """Return the settings, and their layers as :meth:`LineageSettings.from_mapping` takes them; print their warnings.
+def read_settings(
+    config: Path | None, assignments: Sequence[str]
+) -> tuple[LineageSettings, list[dict[str, Any]]]:
+    """Return the settings, and their layers as :meth:`LineageSettings.from_mapping` takes them;
+    print their warnings.
 
     The layers are the file of ``--config``, and each ``KEY=VALUE`` of ``--set``.
 
@@ -129,18 +147,23 @@ def assigned(option: str, assignments: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _parse_duration(text: str) -> timedelta | None:
-    """Parse a duration such as ``7d``, ``36h`` or ``1d12h``; ``None`` if the text is something else."""
+    """Parse a duration such as ``7d``, ``36h`` or ``1d12h``; ``None`` if the text is something
+    else.
+    """
     if not _DURATION.fullmatch(text):
         return None
     parts = re.findall(r"([\d.]+)([wdhms])", text)
     try:
-        return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
+        return sum(
+            (timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta()
+        )
     except OverflowError:
         return None
 
 
 def parse_hours(option: str, text: str | None) -> float:
-    """Parse hours (``36``) or a duration (``36h``, ``2d``), and return it in hours; infinity for ``None``.
+    """Parse hours (``36``) or a duration (``36h``, ``2d``), and return it in hours; infinity for
+    ``None``.
 
     :raises typer.Exit: if the text is neither.
     """

@@ -1,8 +1,9 @@
-"""``spark-datahub convert``, and the input of all commands: proposals, and OpenLineage events, which are converted.
+"""``spark-datahub convert``, and the input of all commands: proposals, and OpenLineage events,
+which are converted.
 
-A file, or standard input, contains proposals in either form, a part of a backfill, events, or an entry of the outbox or
-its quarantine, and may be compressed with gzip or zstd. The format is detected from the first bytes or the first
-object.
+A file, or standard input, contains proposals in either form, a part of a backfill, events, or an
+entry of the outbox or its quarantine, and may be compressed with gzip or zstd. The format is
+detected from the first bytes or the first object.
 
 Tests: ``tests/cli/test_convert.py``.
 """
@@ -43,7 +44,9 @@ from airflow_provider_spark_datahub.task import gc_paused
 _WRITTEN_AT_ONCE = 100
 _MOST_PROBLEMS = 20  # listed for each file
 _PARQUET = b"PAR1"
-_NO_INPUT = re.compile(r"(?:.*/)?\.|(?:edges|history|leases)/[^/]*-[0-9a-f]{20}|.*\.(?:part\.json|reason\.txt)$")
+_NO_INPUT = re.compile(
+    r"(?:.*/)?\.|(?:edges|history|leases)/[^/]*-[0-9a-f]{20}|.*\.(?:part\.json|reason\.txt)$"
+)
 """Hidden files, and what an outbox notes beside its entries."""
 
 
@@ -63,7 +66,10 @@ def convert(
     output: console.OutputOption = None,
     format_: Annotated[
         _Format,
-        typer.Option("--format", help="lines: one proposal a line; datahub: the array that `datahub ingest` reads."),
+        typer.Option(
+            "--format",
+            help="lines: one proposal a line; datahub: the array that `datahub ingest` reads.",
+        ),
     ] = _Format.LINES,
     config: console.ConfigOption = None,
     set_: console.SetOption = None,
@@ -77,20 +83,32 @@ def convert(
     ] = None,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Write the summary as JSON: to standard output if the proposals go elsewhere."),
+        typer.Option(
+            "--json",
+            help="Write the summary as JSON: to standard output if the proposals go elsewhere.",
+        ),
     ] = False,
 ) -> None:
-    """Convert OpenLineage events, or Spark's event logs alone, to DataHub proposals: one DataJob per application.
+    """Convert OpenLineage events, or Spark's event logs alone, to DataHub proposals: one DataJob
+    per application.
 
-    Exit status: 0; 1 if an event or a file could not be read or converted (the rest was); 2 for wrong options.
+    Exit status: 0; 1 if an event or a file could not be read or converted (the rest was); 2 for
+    wrong options.
     """
     settings, _ = console.read_settings(config, set_ or [])
-    conversion = _EventConversion(settings, [] if event_log and not events else _input_files(events), event_log)
+    conversion = _EventConversion(
+        settings, [] if event_log and not events else _input_files(events), event_log
+    )
     with console.open_output(output) as file, gc_paused():
         count = _write_to(file, conversion.proposals(exit_code), format_)
     problems = [*settings.domain_warnings(), *conversion.problems]
     if as_json:
-        summary = {"events": conversion.converted, "proposals": count, "problems": problems, "notes": conversion.notes}
+        summary = {
+            "events": conversion.converted,
+            "proposals": count,
+            "problems": problems,
+            "notes": conversion.notes,
+        }
         typer.echo(json.dumps(summary), err=output is None)
     else:
         converted = counted(conversion.converted, "event")
@@ -119,12 +137,16 @@ class _EventConversion:
 
     :ivar converted: number of events that were converted.
     :ivar problems: one sentence for each thing that could not be read or converted.
-    :ivar notes: messages for the user about files without events, and about lineage that the events do not show.
+    :ivar notes: messages for the user about files without events, and about lineage that the events
+        do not show.
     :ivar diagnostics: diagnostics of all conversions, from which the problems are made.
     """
 
     def __init__(
-        self, settings: LineageSettings, sources: Sequence[capture.EventSource], event_log: Path | None = None
+        self,
+        settings: LineageSettings,
+        sources: Sequence[capture.EventSource],
+        event_log: Path | None = None,
     ) -> None:
         self._settings = settings
         self._sources = sources
@@ -155,10 +177,14 @@ class _EventConversion:
                 converter.add_log_event(log_event)
             self.problems += log.problems
             log_complete = log.complete
-        yield from self._proposals(converter, exit_code, events_complete=self._complete, log_complete=log_complete)
+        yield from self._proposals(
+            converter, exit_code, events_complete=self._complete, log_complete=log_complete
+        )
 
     def _of_event_logs(self, folder: Path, exit_code: int | None) -> Iterator[Proposal]:
-        """Convert the applications in a folder of Spark's event logs one by one, without OpenLineage's events."""
+        """Convert the applications in a folder of Spark's event logs one by one, without
+        OpenLineage's events.
+        """
         log = capture.EventLog(folder)
         converter: Converter | None = None
         for event in log:
@@ -175,10 +201,17 @@ class _EventConversion:
             self.problems.append(f"there is no Spark event log in {folder}")
 
     def _proposals(
-        self, converter: Converter, exit_code: int | None, *, events_complete: bool = True, log_complete: bool = True
+        self,
+        converter: Converter,
+        exit_code: int | None,
+        *,
+        events_complete: bool = True,
+        log_complete: bool = True,
     ) -> Iterator[Proposal]:
         succeeded = None if exit_code is None else exit_code == 0
-        yield from converter.proposals(Ending(succeeded, events_complete=events_complete), log_complete=log_complete)
+        yield from converter.proposals(
+            Ending(succeeded, events_complete=events_complete), log_complete=log_complete
+        )
         conversion = converter.conversion
         self.converted += conversion.events
         self.diagnostics.merge(conversion.diagnostics)
@@ -186,7 +219,9 @@ class _EventConversion:
         self.notes += [*conversion.diagnostics.unseen(), *conversion.diagnostics.gaps]
 
     def _describe(self, report: capture.CollectionReport) -> None:
-        self._complete &= report.outcome is capture.Outcome.COMPLETE and not report.quarantined_count
+        self._complete &= (
+            report.outcome is capture.Outcome.COMPLETE and not report.quarantined_count
+        )
         if report.quarantined:
             first, more = report.quarantined[0], report.quarantined_count - 1
             others = f" ({counted(more, 'more unusable line')} in this file)" if more else ""
@@ -199,9 +234,11 @@ class _EventConversion:
 
 @dataclass(frozen=True, slots=True)
 class _InputFile:
-    """File of a command, or standard input: decompressed if it is compressed, and with one JSON value a line.
+    """File of a command, or standard input: decompressed if it is compressed, and with one JSON
+    value a line.
 
-    :param file: open file of a source that can be read only once: standard input, or the content of a file.
+    :param file: open file of a source that can be read only once: standard input, or the content of
+        a file.
     """
 
     name: str
@@ -224,7 +261,9 @@ _decode_from = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode
 
 
 def _in_lines(stream: io.BufferedReader) -> IO[bytes]:
-    """Return JSON with one value a line: values of several lines, and of an array, are put on their first line."""
+    """Return JSON with one value a line: values of several lines, and of an array, are put on their
+    first line.
+    """
     first, newline, _ = stream.peek().lstrip().partition(b"\n")
     if not first.startswith(b"[") and not newline:
         return stream
@@ -241,12 +280,15 @@ def _in_lines(stream: io.BufferedReader) -> IO[bytes]:
 def _values(text: str) -> Iterator[str]:
     """Yield the values of a text as lines, and what follows the first malformed one as one line.
 
-    :raises ValueError: if the very first value is malformed; RecursionError: if it is nested too deeply.
+    :raises ValueError: if the very first value is malformed; RecursionError: if it is nested too
+        deeply.
     """
     start, end = 0, 0
     while end < len(text):
         value, start = text[start:end], _BETWEEN.match(text, end).end()  # type: ignore[union-attr]
-        yield value.replace("\n", " ") + "\n" * max(bool(value), text.count("\n", end - len(value), start))
+        yield value.replace("\n", " ") + "\n" * max(
+            bool(value), text.count("\n", end - len(value), start)
+        )
         try:
             end = _decode_from(text, start)[1] if start < len(text) else start
         except (ValueError, RecursionError):
@@ -257,7 +299,8 @@ def _values(text: str) -> Iterator[str]:
 
 
 def _input_files(paths: Sequence[Path] | None) -> list[capture.EventSource]:
-    """Return the files that the arguments of a command name; ``-``, or a pipe without arguments, is standard input.
+    """Return the files that the arguments of a command name; ``-``, or a pipe without arguments, is
+    standard input.
 
     :raises typer.Exit: for wrong options, if a file cannot be opened or nothing is named.
     """
@@ -277,7 +320,9 @@ def _input_files(paths: Sequence[Path] | None) -> list[capture.EventSource]:
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the paths, and in place of a folder all files below it but hidden ones and an outbox's notes."""
+    """Yield the paths, and in place of a folder all files below it but hidden ones and an outbox's
+    notes.
+    """
     for path in paths:
         if not path.is_dir():
             yield path
@@ -290,7 +335,9 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _is_redirected(stream: IO[bytes]) -> bool:
-    """Return whether standard input is a pipe or a file: a terminal or ``/dev/null`` has nothing to read."""
+    """Return whether standard input is a pipe or a file: a terminal or ``/dev/null`` has nothing to
+    read.
+    """
     try:
         mode = os.fstat(stream.fileno()).st_mode
     except (OSError, ValueError):
@@ -354,7 +401,9 @@ def _lines_of(name: str, content: bytes) -> bytes:
 
 
 def _objects(name: str, content: bytes, problems: list[str]) -> Iterator[tuple[int, Any]]:
-    """Yield the JSON objects of a file, each with the number of its line; add malformed lines to the problems."""
+    """Yield the JSON objects of a file, each with the number of its line; add malformed lines to
+    the problems.
+    """
     for number, text in enumerate(content.split(b"\n"), 1):
         if not text.strip():
             continue
@@ -365,9 +414,13 @@ def _objects(name: str, content: bytes, problems: list[str]) -> Iterator[tuple[i
 
 
 def _are_events(name: str, content: bytes) -> bool:
-    """Return whether the first object (after the manifest of an outbox entry) is an OpenLineage event."""
+    """Return whether the first object (after the manifest of an outbox entry) is an OpenLineage
+    event.
+    """
     first = next((obj for _, obj in _objects(name, content, []) if not _is_manifest(obj)), None)
-    return isinstance(first, dict) and isinstance(first.get("run"), dict) and "entityUrn" not in first
+    return (
+        isinstance(first, dict) and isinstance(first.get("run"), dict) and "entityUrn" not in first
+    )
 
 
 def _without_manifest(content: bytes) -> bytes:
@@ -382,7 +435,9 @@ def _proposals(name: str, content: bytes, problems: list[str]) -> Iterator[Propo
         if _is_manifest(obj):
             continue
         try:
-            yield Proposal.from_obj(obj["proposal"] if isinstance(obj, dict) and "proposal" in obj else obj)
+            yield Proposal.from_obj(
+                obj["proposal"] if isinstance(obj, dict) and "proposal" in obj else obj
+            )
         except ProposalFormatError as error:
             bad.append(f"{name}, line {number}: {error}")
     more = len(bad) - _MOST_PROBLEMS

@@ -1,4 +1,5 @@
-"""Commands for the machine that runs tasks: ``doctor`` checks what lineage needs, ``warm`` makes Spark start faster.
+"""Commands for the machine that runs tasks: ``doctor`` checks what lineage needs, ``warm`` makes
+Spark start faster.
 
 Tests: ``tests/cli/test_doctor.py`` and ``test_warm.py``.
 """
@@ -29,7 +30,12 @@ from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, De
 from airflow_provider_spark_datahub.delivery.outbox import Folder, Outbox
 from airflow_provider_spark_datahub.foundation.files import described, exists, is_folder
 from airflow_provider_spark_datahub.foundation.text import counted, nearest, printable
-from airflow_provider_spark_datahub.task import LineageOptions, OptionError, may_run, unawaited_events
+from airflow_provider_spark_datahub.task import (
+    LineageOptions,
+    OptionError,
+    may_run,
+    unawaited_events,
+)
 from airflow_provider_spark_datahub.visualization import format_duration
 
 _DISTRIBUTION = "airflow-provider-spark-datahub"
@@ -60,7 +66,8 @@ _PROBE_PROPOSAL = Proposal(
 class _HealthChecks:
     """The checks; each yields its results, and a failed one does not prevent the others.
 
-    :param connection: id of an Airflow connection; ``None`` for the configured one. Likewise ``outbox``.
+    :param connection: id of an Airflow connection; ``None`` for the configured one. Likewise
+        ``outbox``.
     :param spark_binary: the ``spark-submit`` that tasks call.
     :param seconds: timeout for each server.
     :param write: whether to deliver a proposal, too.
@@ -90,7 +97,10 @@ class _HealthChecks:
     @staticmethod
     def check_versions() -> Iterator[CheckResult]:
         """Check the installed versions against the requirements of this package."""
-        versions = {_DISTRIBUTION: metadata.version(_DISTRIBUTION), "Python": sys.version.split()[0]}
+        versions = {
+            _DISTRIBUTION: metadata.version(_DISTRIBUTION),
+            "Python": sys.version.split()[0],
+        }
         for requirement in map(Requirement, metadata.requires(_DISTRIBUTION) or ()):
             wanted = f"{requirement.name}{requirement.specifier}"
             try:
@@ -100,7 +110,9 @@ class _HealthChecks:
                     yield _bad("version", f"{wanted} is not installed", f"pip install '{wanted}'")
                 continue
             if requirement.specifier.contains(version, prereleases=True):
-                versions |= {requirement.name: version} if requirement.name.startswith(_SHOWN) else {}
+                versions |= (
+                    {requirement.name: version} if requirement.name.startswith(_SHOWN) else {}
+                )
             else:
                 words = f"{requirement.name} {version} is installed, {wanted} is needed"
                 yield _bad("version", words, f"pip install '{wanted}'")
@@ -112,7 +124,9 @@ class _HealthChecks:
         try:
             from airflow.plugins_manager import get_plugin_info
 
-            ours = next((plugin for plugin in get_plugin_info() if plugin.get("name") == _PLUGIN), None)
+            ours = next(
+                (plugin for plugin in get_plugin_info() if plugin.get("name") == _PLUGIN), None
+            )
         except ImportError as error:
             yield _bad("plugin", f"Airflow's plugins cannot be listed: {error}")
             return
@@ -120,12 +134,20 @@ class _HealthChecks:
             yield _good("plugin", "Airflow loads the listener that reports the end of DAG runs")
         else:
             advice = "install the package where the scheduler runs; `airflow plugins` lists what it loads"
-            yield _bad("plugin", "Airflow does not load the listener that reports the end of DAG runs", advice)
+            yield _bad(
+                "plugin",
+                "Airflow does not load the listener that reports the end of DAG runs",
+                advice,
+            )
 
     @staticmethod
     def check_configuration() -> tuple[LineageOptions | None, list[CheckResult]]:
-        """Check ``[spark_datahub]`` and the folder of the events; return the options, if valid, and the results."""
-        from airflow_provider_spark_datahub.plugins.policy import DROP_INS  # Airflow logs to the output at its import
+        """Check ``[spark_datahub]`` and the folder of the events; return the options, if valid, and
+        the results.
+        """
+        from airflow_provider_spark_datahub.plugins.policy import (
+            DROP_INS,
+        )  # Airflow logs to the output at its import
 
         try:
             options = hooks.configuration().resolve()
@@ -135,11 +157,23 @@ class _HealthChecks:
         results = [_bad("configuration", problem, _CORRECT) for problem in options.problems]
         results += [_warning("configuration", note) for note in options.notes]
         for name in map(str.strip, (hooks.configuration().read("auto") or "").split(",")):
-            close = None if any(operator in name for operator in DROP_INS) else nearest(name, DROP_INS, cutoff=0.8)
+            close = (
+                None
+                if any(operator in name for operator in DROP_INS)
+                else nearest(name, DROP_INS, cutoff=0.8)
+            )
             if close:
-                results.append(_warning("configuration", f"[spark_datahub] auto names {name!r}", f"set it to {close}"))
+                results.append(
+                    _warning(
+                        "configuration",
+                        f"[spark_datahub] auto names {name!r}",
+                        f"set it to {close}",
+                    )
+                )
         if not enabled:
-            words = "[spark_datahub] enabled is off: tasks run without lineage unless they enable it"
+            words = (
+                "[spark_datahub] enabled is off: tasks run without lineage unless they enable it"
+            )
             results.append(_warning("configuration", words))
         folder = options.events_location
         place = next(path for path in (folder, *folder.absolute().parents) if exists(path))
@@ -187,10 +221,16 @@ class _HealthChecks:
             yield from _content(outbox)
             if files := [] if self.outbox else unawaited_events(outbox):
                 words = f"{counted(len(files), 'event file')} without an entry in the outbox, the first {files[0]}"
-                yield _warning("events", words, "read them with spark-datahub convert, then remove them")
+                yield _warning(
+                    "events", words, "read them with spark-datahub convert, then remove them"
+                )
         except (OptionError, OSError) as error:
             words = described(error) if isinstance(error, OSError) else str(error)
-            yield _bad("outbox", words, "set [spark_datahub] outbox_location to a place that this user can write")
+            yield _bad(
+                "outbox",
+                words,
+                "set [spark_datahub] outbox_location to a place that this user can write",
+            )
 
     def check_spark(self, options: LineageOptions | None) -> Iterator[CheckResult]:
         """Check that there is a supported Spark, and an OpenLineage jar that fits it."""
@@ -202,16 +242,24 @@ class _HealthChecks:
             versions = capture.banner_versions(self.spark_binary, env, self.seconds) or (None, None)
         if installation is None and versions[0] is None:
             advice = "run this where tasks run, set SPARK_HOME, or use --spark-submit"
-            yield self._start() or _warning("Spark", f"{self.spark_binary} would start no Spark here", advice)
+            yield self._start() or _warning(
+                "Spark", f"{self.spark_binary} would start no Spark here", advice
+            )
             return
-        yield self._start() or _spark_version(versions[0], installation.home if installation else None)
+        yield self._start() or _spark_version(
+            versions[0], installation.home if installation else None
+        )
         submission = capture.Submission(base_properties=capture.base_properties(installation, None))
         setting = (options.openlineage_jar if options else "") or capture.DEFAULT_OPENLINEAGE_JAR
-        spark = capture.SparkSubmit(self.spark_binary, env, True, scala_version=versions[1], banner_seconds=0)
+        spark = capture.SparkSubmit(
+            self.spark_binary, env, True, scala_version=versions[1], banner_seconds=0
+        )
         try:
             jar = spark.choose_jar(setting, submission, seconds=self.seconds)
         except capture.InjectionError as error:
-            yield _bad("OpenLineage", str(error), "set [spark_datahub] openlineage_jar to a jar that fits")
+            yield _bad(
+                "OpenLineage", str(error), "set [spark_datahub] openlineage_jar to a jar that fits"
+            )
         else:
             yield _listener(jar)
             if options is not None and options.class_archives is not None:
@@ -219,24 +267,41 @@ class _HealthChecks:
                 yield from _class_archives(archives, submission, installation, jar)
 
     def _start(self) -> CheckResult | None:
-        """Return why ``spark-submit`` does not start; ``None`` if it does, or is not on the ``PATH`` at all."""
+        """Return why ``spark-submit`` does not start; ``None`` if it does, or is not on the
+        ``PATH`` at all.
+        """
         binary = shutil.which(self.spark_binary)
         if binary is None:
-            return _bad("Spark", f"There is no {self.spark_binary}") if os.sep in self.spark_binary else None
+            return (
+                _bad("Spark", f"There is no {self.spark_binary}")
+                if os.sep in self.spark_binary
+                else None
+            )
         try:
-            answer = subprocess.run([binary, "--version"], capture_output=True, timeout=self.seconds, check=False)
+            answer = subprocess.run(
+                [binary, "--version"], capture_output=True, timeout=self.seconds, check=False
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             return _bad("Spark", f"{binary} --version does not start: {error}", _START_ADVICE)
         if answer.returncode == 0:
             return None
         lines = (answer.stdout + answer.stderr).decode("utf-8", "replace").split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-        advice = "install Java 17, and set JAVA_HOME to it" if _NO_JAVA.search(said) else _START_ADVICE
-        return _bad("Spark", f"{binary} --version ends with exit code {answer.returncode}: {said}", advice)
+        said = next(
+            (line.strip() for line in reversed(lines) if line.strip()), "it printed nothing"
+        )
+        advice = (
+            "install Java 17, and set JAVA_HOME to it" if _NO_JAVA.search(said) else _START_ADVICE
+        )
+        return _bad(
+            "Spark", f"{binary} --version ends with exit code {answer.returncode}: {said}", advice
+        )
 
 
 def _content(outbox: Outbox) -> Iterator[CheckResult]:
-    folders = {folder: outbox.storage.stored(folder) for folder in (Folder.PENDING, Folder.QUARANTINED, Folder.CORRUPT)}
+    folders = {
+        folder: outbox.storage.stored(folder)
+        for folder in (Folder.PENDING, Folder.QUARANTINED, Folder.CORRUPT)
+    }
     size, most = sum(sum(files.values()) for files in folders.values()), outbox.limits.max_bytes
     full = f"{size:,} bytes of {most:,}"
     if size * 10 > most * 9:
@@ -246,11 +311,16 @@ def _content(outbox: Outbox) -> Iterator[CheckResult]:
         yield _good("outbox", f"It contains {full}")
     if ages := [entry.age for entry in outbox.entries() if not may_run(entry.manifest)]:
         words = f"{counted(len(ages), 'entry')} pending, the oldest for {format_duration(round(max(ages) * 1000))}"
-        yield _warning("outbox", words, "run spark-datahub emit: it delivers them, or says why it cannot")
+        yield _warning(
+            "outbox", words, "run spark-datahub emit: it delivers them, or says why it cannot"
+        )
     else:
         yield _good("outbox", "nothing is pending")
     for folder, advice in (
-        (Folder.QUARANTINED, "spark-datahub pending shows why; spark-datahub requeue makes them pending again"),
+        (
+            Folder.QUARANTINED,
+            "spark-datahub pending shows why; spark-datahub requeue makes them pending again",
+        ),
         (Folder.CORRUPT, "a .reason.txt next to each entry says why"),
     ):
         count = sum(name.endswith(".jsonl") for name in folders[folder])
@@ -259,11 +329,15 @@ def _content(outbox: Outbox) -> Iterator[CheckResult]:
 
 
 def _listener(jar: capture.JarChoice) -> CheckResult:
-    """Report the origin of the listener, and whether it is too old if its name contains its version."""
+    """Report the origin of the listener, and whether it is too old if its name contains its
+    version.
+    """
     version, words = _numbers(jar.version), f"The listener comes from {jar.origin}"
     if version and version < _OLDEST_OPENLINEAGE:
         oldest = ".".join(map(str, _OLDEST_OPENLINEAGE))
-        return _warning("OpenLineage", f"{words}, which is older than {oldest}, the oldest that is supported")
+        return _warning(
+            "OpenLineage", f"{words}, which is older than {oldest}, the oldest that is supported"
+        )
     return _good("OpenLineage", words)
 
 
@@ -282,7 +356,9 @@ def _class_archives(
         return
     if problem:
         yield _warning(
-            "class archive", f"Java does not map {archive.path}: {problem}", "run spark-datahub warm --force"
+            "class archive",
+            f"Java does not map {archive.path}: {problem}",
+            "run spark-datahub warm --force",
         )
     else:
         yield _good("class archive", f"Java maps {archive.path}")
@@ -295,10 +371,14 @@ def _spark_version(version: str | None, home: Path | None) -> CheckResult:
         return _warning("Spark", f"The version of Spark{where} is unknown")
     if numbers < _OLDEST_SPARK:
         oldest = ".".join(map(str, _OLDEST_SPARK))
-        return _bad("Spark", f"Spark {version}{where} is older than {oldest}, the oldest that is supported")
+        return _bad(
+            "Spark", f"Spark {version}{where} is older than {oldest}, the oldest that is supported"
+        )
     if numbers > _NEWEST_SPARK:
         newest = ".".join(map(str, _NEWEST_SPARK))
-        return _warning("Spark", f"Spark {version}{where} is newer than {newest}, the newest that was tested")
+        return _warning(
+            "Spark", f"Spark {version}{where} is newer than {newest}, the newest that was tested"
+        )
     return _good("Spark", f"Spark {version}{where}")
 
 
@@ -311,7 +391,9 @@ def _result(status: CheckStatus, subject: str, words: str, advice: str = "") -> 
     return CheckResult(subject, status, words, advice)
 
 
-_good, _warning, _bad = (partial(_result, each) for each in (CheckStatus.GOOD, CheckStatus.WARNING, CheckStatus.BAD))
+_good, _warning, _bad = (
+    partial(_result, each) for each in (CheckStatus.GOOD, CheckStatus.WARNING, CheckStatus.BAD)
+)
 
 
 _MARKS = {
@@ -323,22 +405,30 @@ _MARKS = {
 
 def doctor(
     connection: Annotated[
-        str | None, typer.Option(help="The Airflow connection to check; default: the configured one.")
+        str | None,
+        typer.Option(help="The Airflow connection to check; default: the configured one."),
     ] = None,
-    outbox: Annotated[str | None, typer.Option(help="The outbox to check; default: the configured one.")] = None,
+    outbox: Annotated[
+        str | None, typer.Option(help="The outbox to check; default: the configured one.")
+    ] = None,
     spark_binary: console.SparkSubmitOption = "spark-submit",
     write: Annotated[
         bool,
-        typer.Option("--write", help="Also write a harmless probe, a DataFlow marked as removed, and read it back."),
+        typer.Option(
+            "--write",
+            help="Also write a harmless probe, a DataFlow marked as removed, and read it back.",
+        ),
     ] = False,
     seconds: Annotated[float, typer.Option(help="Seconds for each check.", min=0.1)] = 30.0,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Check what lineage needs on this machine: versions, configuration, plugin, connection, outbox, Spark, jar.
+    """Check what lineage needs on this machine: versions, configuration, plugin, connection,
+    outbox, Spark, jar.
 
     Run it on a worker, as the user that runs tasks.
 
-    Exit status: 0 if lineage can work (warnings included), 1 if something prevents it, 2 for wrong options.
+    Exit status: 0 if lineage can work (warnings included), 1 if something prevents it, 2 for wrong
+    options.
     """
     results = []
     checks = _HealthChecks(connection, outbox, spark_binary, seconds, write)
@@ -365,37 +455,52 @@ def _print(result: CheckResult) -> None:
 
 def warm(
     folder: Annotated[
-        Path | None, typer.Option(help="Folder of the archives; default: the folder that tasks use.")
+        Path | None,
+        typer.Option(help="Folder of the archives; default: the folder that tasks use."),
     ] = None,
     spark_binary: console.SparkSubmitOption = "spark-submit",
     openlineage_jar: Annotated[
-        str | None, typer.Option(help="The OpenLineage jar; default: [spark_datahub] openlineage_jar.")
+        str | None,
+        typer.Option(help="The OpenLineage jar; default: [spark_datahub] openlineage_jar."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also rewrite archives that still fit.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also rewrite archives that still fit.")
+    ] = False,
     seconds: Annotated[float, typer.Option(min=1, help="Seconds for each Spark job.")] = 1800,
 ) -> None:
-    """Write the archives of Java classes that make Spark's drivers start faster, and remove those that no longer fit.
+    """Write the archives of Java classes that make Spark's drivers start faster, and remove those
+    that no longer fit.
 
-    It runs two small Spark jobs: one with the listener on the driver's class path, and one for jobs that bring jars of
-    their own.
+    It runs two small Spark jobs: one with the listener on the driver's class path, and one for jobs
+    that bring jars of their own.
 
     Exit status: 0 if the archives fit; 1 if one could not be written; 2 for wrong options.
     """
     folder = folder or hooks.configuration().class_archives
-    setting = openlineage_jar or hooks.configuration().read("openlineage_jar") or capture.DEFAULT_OPENLINEAGE_JAR
+    setting = (
+        openlineage_jar
+        or hooks.configuration().read("openlineage_jar")
+        or capture.DEFAULT_OPENLINEAGE_JAR
+    )
     env = dict(os.environ)
     installation = capture.SparkInstallation.find(spark_binary, env)
     if installation is None:
-        console.fail(f"cannot find the Spark that {spark_binary} starts: set SPARK_HOME, or use --spark-submit")
+        console.fail(
+            f"cannot find the Spark that {spark_binary} starts: set SPARK_HOME, or use --spark-submit"
+        )
     try:
-        jar = capture.SparkSubmit(spark_binary, env, True).choose_jar(setting, capture.Submission(), seconds=seconds)
+        jar = capture.SparkSubmit(spark_binary, env, True).choose_jar(
+            setting, capture.Submission(), seconds=seconds
+        )
     except capture.InjectionError as error:
         console.fail(str(error))
     archives = capture.ClassArchives.at(folder)
     for path, reason in archives.remove_outdated():
         console.say(f"Removed {path}: {reason}")
     try:
-        for line in _archive_lines(archives, installation, env, jar.class_path, force=force, seconds=seconds):
+        for line in _archive_lines(
+            archives, installation, env, jar.class_path, force=force, seconds=seconds
+        ):
             console.show_line(line)
     except (capture.ClassArchiveError, OSError) as error:
         console.fail(f"The archive was not written: {error}", console.EXIT_INCOMPLETE)
@@ -412,7 +517,11 @@ def _archive_lines(
 ) -> Iterator[str]:
     """Write the archives, and yield a line for each."""
     for on_class_path in dict.fromkeys((listener, ())):
-        what = "with the listener" if on_class_path or not listener else "for jobs with jars of their own"
+        what = (
+            "with the listener"
+            if on_class_path or not listener
+            else "for jobs with jars of their own"
+        )
         try:
             archive = archives.find(
                 capture.Submission(), installation, env, capture.JarChoice(class_path=on_class_path)

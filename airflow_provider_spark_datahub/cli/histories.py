@@ -1,4 +1,5 @@
-"""Commands on what the outbox keeps of runs: ``changed``, ``impact``, ``reconcile`` and ``coverage``.
+"""Commands on what the outbox keeps of runs: ``changed``, ``impact``, ``reconcile`` and
+``coverage``.
 
 Tests: ``tests/cli/test_histories.py``, ``test_reconcile.py`` and ``test_coverage.py``.
 """
@@ -31,7 +32,12 @@ from airflow_provider_spark_datahub.conversion import (
     UnknownWriteError,
     parse_time_ms,
 )
-from airflow_provider_spark_datahub.delivery import Deadline, Reconciliation, SinkSettingsError, sinks
+from airflow_provider_spark_datahub.delivery import (
+    Deadline,
+    Reconciliation,
+    SinkSettingsError,
+    sinks,
+)
 from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord, Histories
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.foundation.text import counted, printable
@@ -46,14 +52,18 @@ _NO_REASON = "the report gives no reason"
 def changed(
     dag: Annotated[str, typer.Argument(help="The DAG.")],
     task: Annotated[str, typer.Argument(help="The task.")],
-    run: Annotated[str | None, typer.Option("--run", help="The DAG run; default: the latest.")] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", help="The DAG run; default: the latest.")
+    ] = None,
     map_index: Annotated[int, typer.Option(help="The index in a mapped task.")] = -1,
     outbox: OutboxOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Show what changed between a task's last green run and its latest run, the likeliest cause of a failure first.
+    """Show what changed between a task's last green run and its latest run, the likeliest cause of
+    a failure first.
 
-    Exit status: 0; 1 if something in the outbox cannot be read; 2 for wrong options, or if no such run is recorded.
+    Exit status: 0; 1 if something in the outbox cannot be read; 2 for wrong options, or if no such
+    run is recorded.
     """
     with opened_outbox(outbox, or_folder=True) as opened:
         histories = Histories(opened.storage)
@@ -64,33 +74,47 @@ def changed(
             console.fail(f"No run {run or ''} of {dag}.{task} is recorded.".replace("  ", " "))
         lines = histories.changes(record)
     if as_json:
-        console.show_json({"run": record.key.run_id, "try": record.key.try_number, "changes": lines})
+        console.show_json(
+            {"run": record.key.run_id, "try": record.key.try_number, "changes": lines}
+        )
     else:
         for line in lines:
             console.show_line(line)
-        console.say(f"{record.key.run_id}: {counted(len(lines), 'change')} since the last green run")
+        console.say(
+            f"{record.key.run_id}: {counted(len(lines), 'change')} since the last green run"
+        )
     if _say_unread(histories):
         raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
 def impact(
-    dataset: Annotated[str, typer.Argument(help="Its URN, its name, or the end of its name, such as shop.orders.")],
+    dataset: Annotated[
+        str, typer.Argument(help="Its URN, its name, or the end of its name, such as shop.orders.")
+    ],
     version: Annotated[str | None, typer.Option(help="The version that is wrong.")] = None,
-    column: Annotated[str | None, typer.Option(help="Only the values of this column are wrong.")] = None,
+    column: Annotated[
+        str | None, typer.Option(help="Only the values of this column are wrong.")
+    ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="All writes since an ISO time or a duration (7d) ago are wrong.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="All writes since an ISO time or a duration (7d) ago are wrong."
+        ),
     ] = None,
     outbox: OutboxOption = None,
     connection: Annotated[
         str | None,
-        typer.Option(help="Airflow connection of type datahub-rest, to read also the runs that DataHub has."),
+        typer.Option(
+            help="Airflow connection of type datahub-rest, to read also the runs that DataHub has."
+        ),
     ] = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Show which task instances read a wrong write of a dataset, and how to clear them; by default, its last write.
+    """Show which task instances read a wrong write of a dataset, and how to clear them; by default,
+    its last write.
 
-    Exit status: 0; 1 if something in the outbox, or DataHub, cannot be read; 2 for wrong options, or if no such write
-    is recorded.
+    Exit status: 0; 1 if something in the outbox, or DataHub, cannot be read; 2 for wrong options,
+    or if no such write is recorded.
     """
     since_ms = parse_time_ms(console.since_now(since))
     if since is not None and since_ms is None:
@@ -103,7 +127,9 @@ def impact(
         try:
             deadline = Deadline.after(_DATAHUB_SECONDS)
             settings = _datahub_settings(connection)
-            records = records.plus(sinks.read_runs(settings, dataset, records.named(dataset), deadline))
+            records = records.plus(
+                sinks.read_runs(settings, dataset, records.named(dataset), deadline)
+            )
         except SinkSettingsError as error:
             console.fail(str(error), console.EXIT_INCOMPLETE)
     try:
@@ -112,7 +138,11 @@ def impact(
         console.fail(str(error))
     if as_json:
         console.show_json(
-            {**to_builtins(outcome), "downstream": outcome.downstream, "commands": list(_clears(outcome))}
+            {
+                **to_builtins(outcome),
+                "downstream": outcome.downstream,
+                "commands": list(_clears(outcome)),
+            }
         )
     else:
         _show(outcome)
@@ -123,7 +153,11 @@ def impact(
 def _show(outcome: Impact) -> None:
     console.say(outcome.sentence)
     for instance in outcome.reached:
-        name = instance.task_id if instance.map_index < 0 else f"{instance.task_id}[{instance.map_index}]"
+        name = (
+            instance.task_id
+            if instance.map_index < 0
+            else f"{instance.task_id}[{instance.map_index}]"
+        )
         how = f"  {instance.how}" if instance.inferred else ""
         console.say(f"{instance.dag_id}  {instance.run_id}  {name}{how}")
     for command in _clears(outcome):
@@ -131,14 +165,19 @@ def _show(outcome: Impact) -> None:
 
 
 def _clears(outcome: Impact) -> Iterator[str]:
-    """Yield the commands that clear what a write reached, in order. Each asks, as ``-t`` takes parts of ids, too."""
+    """Yield the commands that clear what a write reached, in order. Each asks, as ``-t`` takes
+    parts of ids, too.
+    """
     instances = [(one.dag_id, one.run_id, one.task_id, one.logical_ms) for one in outcome.reached]
     for dag_id, run_id, task_id, logical_ms in dict.fromkeys(instances):
         if logical_ms is None:
             yield f"# {dag_id} {run_id} has no logical date: clear {task_id} in Airflow's UI"
             continue
         # Airflow's dates have microseconds, and were rounded.
-        start, end = (datetime.fromtimestamp((logical_ms + more) / 1000, UTC).isoformat() for more in (-0.5, 0.5))
+        start, end = (
+            datetime.fromtimestamp((logical_ms + more) / 1000, UTC).isoformat()
+            for more in (-0.5, 0.5)
+        )
         yield f"airflow tasks clear {shlex.quote(dag_id)} -t {shlex.quote(task_id)} -s {start} -e {end}"
 
 
@@ -152,17 +191,19 @@ def reconcile(
         ),
     ] = None,
     outbox: OutboxOption = None,
-    connection: Annotated[str, typer.Option(help="Airflow connection of type datahub-rest.")] = "datahub_rest_default",
+    connection: Annotated[
+        str, typer.Option(help="Airflow connection of type datahub-rest.")
+    ] = "datahub_rest_default",
     config: console.ConfigOption = None,
     set_: console.SetOption = None,
     output: console.OutputOption = None,
 ) -> None:
-    """Find the datasets of DataHub that are tables which our lineage names otherwise: in other case, with an instance,
-    by their path, or under another catalogue's platform.
+    """Find the datasets of DataHub that are tables which our lineage names otherwise: in other
+    case, with an instance, by their path, or under another catalogue's platform.
 
-    Writes the setting dataset_urns as JSON, to review, commit and give to the tasks, and path_specs for the tables
-    that tasks write to another path in each run. Nothing is guessed: a table with several candidates is listed and
-    left out.
+    Writes the setting dataset_urns as JSON, to review, commit and give to the tasks, and path_specs
+    for the tables that tasks write to another path in each run. Nothing is guessed: a table with
+    several candidates is listed and left out.
 
     Exit status: 0; 1 if DataHub or a file cannot be read; 2 for wrong options.
     """
@@ -170,7 +211,9 @@ def reconcile(
     ours, daily = _our_datasets(lineage, outbox, settings)
     server = _datahub_settings(connection)
     try:
-        reconciliation = delivery.Reconciliation.of(ours, sinks.read_datasets(server), settings, daily)
+        reconciliation = delivery.Reconciliation.of(
+            ours, sinks.read_datasets(server), settings, daily
+        )
     except SinkSettingsError as error:
         console.fail(str(error), console.EXIT_INCOMPLETE)
     for line in _reconciliation_lines(reconciliation):
@@ -222,9 +265,13 @@ def _proposed(reconciliation: Reconciliation, settings: LineageSettings) -> dict
     } | reconciliation.same
     specs: dict[str, dict[str, Mapping[str, Any]]] = {}
     for spec in settings.path_specs:
-        parts = {name: getattr(spec, name) for name in ("path_spec_list", "env", "platform_instance")}
+        parts = {
+            name: getattr(spec, name) for name in ("path_spec_list", "env", "platform_instance")
+        }
         of_platform = specs.setdefault(spec.platform, {})
-        of_platform[spec.alias or f"spec{len(of_platform)}"] = {name: part for name, part in parts.items() if part}
+        of_platform[spec.alias or f"spec{len(of_platform)}"] = {
+            name: part for name, part in parts.items() if part
+        }
     for table, problem in reconciliation.daily:
         if not problem:
             of_platform = specs.setdefault(table.platform, {})
@@ -233,7 +280,9 @@ def _proposed(reconciliation: Reconciliation, settings: LineageSettings) -> dict
 
 
 def _datahub_settings(connection: str) -> sinks.RestSettings:
-    """Return the settings of a connection to DataHub's REST API; end the command with a message for any other."""
+    """Return the settings of a connection to DataHub's REST API; end the command with a message for
+    any other.
+    """
     with console.airflow_logs_to_stderr():
         sink, problem = hooks.open_sink(connection)
     if not isinstance(sink, sinks.RestSink):
@@ -244,29 +293,39 @@ def _datahub_settings(connection: str) -> sinks.RestSettings:
 def _say_unread(histories: Histories) -> bool:
     """Say that fingerprints could not be read; return whether there are any."""
     if histories.unread:
-        console.say(f"{counted(histories.unread, 'fingerprint')} cannot be read: nobody knows what these runs used.")
+        console.say(
+            f"{counted(histories.unread, 'fingerprint')} cannot be read: nobody knows what these runs used."
+        )
     return bool(histories.unread)
 
 
 def coverage(
     since: Annotated[
-        str, typer.Option(help="Only tasks that reported since then: ISO 8601, or a duration ago, such as 7d or 36h.")
+        str,
+        typer.Option(
+            help="Only tasks that reported since then: ISO 8601, or a duration ago, such as 7d or 36h."
+        ),
     ] = "7d",
-    dag: Annotated[list[str] | None, typer.Option("--dag", help="Only tasks of this DAG; repeatable.")] = None,
+    dag: Annotated[
+        list[str] | None, typer.Option("--dag", help="Only tasks of this DAG; repeatable.")
+    ] = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Count the tasks with and without lineage, by the reports of their last attempts and by the outbox.
+    """Count the tasks with and without lineage, by the reports of their last attempts and by the
+    outbox.
 
     Pending and quarantined entries of the outbox are counted whatever their age.
 
-    Exit status: 0 if all tasks have lineage and all of it is delivered; 1 if not, or if the outbox or Airflow's
-    database cannot be read; 2 for wrong options.
+    Exit status: 0 if all tasks have lineage and all of it is delivered; 1 if not, or if the outbox
+    or Airflow's database cannot be read; 2 for wrong options.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
     since_ms = parse_time_ms(console.since_now(since))
     if since_ms is None:
-        console.fail(f"--since {since}: want ISO 8601, such as 2026-01-31, or a duration, such as 7d or 36h")
+        console.fail(
+            f"--since {since}: want ISO 8601, such as 2026-01-31, or a duration, such as 7d or 36h"
+        )
     moment, dag_ids = datetime.fromtimestamp(since_ms / 1000, UTC), set(dag) if dag else None
     try:
         with console.airflow_logs_to_stderr():
@@ -275,7 +334,10 @@ def coverage(
             reports = source.reports(dag_ids, most=None, since=moment)
             settled = source.settled(reports)
     except SQLAlchemyError as error:
-        console.fail(f"cannot read the reports in Airflow's database: {type(error).__name__}", console.EXIT_INCOMPLETE)
+        console.fail(
+            f"cannot read the reports in Airflow's database: {type(error).__name__}",
+            console.EXIT_INCOMPLETE,
+        )
     counts = _counts(reports, records, settled, time.time())
     counts["since"] = moment.isoformat()
     if as_json:
@@ -288,7 +350,10 @@ def coverage(
 
 
 def _counts(
-    reports: Iterable[hooks.TaskReport], records: Sequence[AttemptRecord], settled: Collection[Any], now: float
+    reports: Iterable[hooks.TaskReport],
+    records: Sequence[AttemptRecord],
+    settled: Collection[Any],
+    now: float,
 ) -> dict[str, Any]:
     reasons: Counter[str] = Counter()
     with_lineage = 0
@@ -296,10 +361,13 @@ def _counts(
         if task.state(settled) != "no lineage":
             with_lineage += 1
         else:
-            # Cut paths, times, and the details in brackets at the end: they would make every task's reason another one.
+            # Cut paths, times, and the details in brackets at the end: they would make every task's
+            # reason another one.
             reasons[_VARIES.sub("…", _DETAIL.sub("", next(iter(task.reasons), _NO_REASON)))] += 1
     states = Counter(record.state for record in records)
-    oldest = min((record.created_ms for record in records if record.state != "quarantined"), default=None)
+    oldest = min(
+        (record.created_ms for record in records if record.state != "quarantined"), default=None
+    )
     return {
         "tasks": with_lineage + reasons.total(),
         "with_lineage": with_lineage,

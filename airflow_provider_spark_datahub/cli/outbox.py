@@ -25,17 +25,33 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 )
 from airflow_provider_spark_datahub.foundation.files import FileAccess, described
 from airflow_provider_spark_datahub.foundation.text import counted, printable
-from airflow_provider_spark_datahub.task import OptionError, drain, gc_paused, may_run, unawaited_events
+from airflow_provider_spark_datahub.task import (
+    OptionError,
+    drain,
+    gc_paused,
+    may_run,
+    unawaited_events,
+)
 
 _Summary = dict[str, Any]
 OutboxOption = Annotated[
     str | None,
-    typer.Option(help="The outbox: a folder, or the URI of an object store; default: that of Airflow's configuration."),
+    typer.Option(
+        help="The outbox: a folder, or the URI of an object store; default: that of Airflow's configuration."
+    ),
 ]
-_DagOption = Annotated[list[str] | None, typer.Option("--dag", help="Only entries of this DAG; repeatable.")]
-_RunOption = Annotated[list[str] | None, typer.Option("--run", help="Only entries of this DAG run; repeatable.")]
-_TaskOption = Annotated[list[str] | None, typer.Option("--task", help="Only entries of this task; repeatable.")]
-_ForOption = Annotated[list[str] | None, typer.Option("--for", help="Only entries for this connection; repeatable.")]
+_DagOption = Annotated[
+    list[str] | None, typer.Option("--dag", help="Only entries of this DAG; repeatable.")
+]
+_RunOption = Annotated[
+    list[str] | None, typer.Option("--run", help="Only entries of this DAG run; repeatable.")
+]
+_TaskOption = Annotated[
+    list[str] | None, typer.Option("--task", help="Only entries of this task; repeatable.")
+]
+_ForOption = Annotated[
+    list[str] | None, typer.Option("--for", help="Only entries for this connection; repeatable.")
+]
 _MOST_REASONS = 5
 _REASON_CHARS = 60
 """Of a reason in the command that selects its entries, which may be the beginning of it."""
@@ -59,8 +75,8 @@ def pending(
 ) -> None:
     """List the entries that are pending or quarantined, and those of attempts that may still run.
 
-    Exit status: 0 if there is nothing to do, even if attempts run; 1 if something is pending; 2 for wrong options; 3 if
-    something is quarantined or corrupt, or the outbox cannot be read.
+    Exit status: 0 if there is nothing to do, even if attempts run; 1 if something is pending; 2 for
+    wrong options; 3 if something is quarantined or corrupt, or the outbox cannot be read.
     """
     wanted = _entry_filter(dag, run, task, connection)
     hours = console.parse_hours("--over-after", over_after)
@@ -81,7 +97,12 @@ def pending(
         unawaited = unawaited_events(opened) if outbox is None else []
         corrupt = sum(name.endswith(".jsonl") for name in opened.storage.stored(Folder.CORRUPT))
     if as_json:
-        found = {"pending": waiting, "running": running, "quarantined": quarantined, "corrupt": corrupt}
+        found = {
+            "pending": waiting,
+            "running": running,
+            "quarantined": quarantined,
+            "corrupt": corrupt,
+        }
         console.show_json({**found, "unawaited": unawaited})
     else:
         if lines := list(_lines(waiting, running, quarantined)):
@@ -110,14 +131,16 @@ def emit(
         str | None, typer.Option(help="Deliver through this connection, not the entries' own.")
     ] = None,
     seconds: Annotated[float, typer.Option(help="Seconds for each entry.", min=0.0)] = 60.0,
-    max_seconds: Annotated[float | None, typer.Option(help="Begin no delivery after so many seconds.", min=0.0)] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Begin no delivery after so many seconds.", min=0.0)
+    ] = None,
     over_after: _OverOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
     """Deliver the pending entries of the outbox through Airflow's connections.
 
-    Exit status: 0, even if attempts run; 1 if anything else is left or was rejected, or the outbox cannot be read; 2
-    for wrong options.
+    Exit status: 0, even if attempts run; 1 if anything else is left or was rejected, or the outbox
+    cannot be read; 2 for wrong options.
     """
     wanted, limits = _entry_filter(dag, run, task, only_for), DrainLimits(max_seconds, seconds)
     hours = console.parse_hours("--over-after", over_after)
@@ -132,14 +155,18 @@ def emit(
             progress=step,
         ).run()
         _say_unawaited(unawaited_events(opened) if outbox is None else [])
-        stays = any(wanted(entry.manifest) and not _may_run(entry, hours) for entry in opened.entries())
+        stays = any(
+            wanted(entry.manifest) and not _may_run(entry, hours) for entry in opened.entries()
+        )
     if as_json:
         console.show_json(drained.to_obj())
     for problem in drained.problems:
         console.say(problem)
     console.say(drained.sentence)
     if drained.rejected:
-        console.say(f"spark-datahub requeue --all{_option(outbox)} makes rejected proposals pending again.")
+        console.say(
+            f"spark-datahub requeue --all{_option(outbox)} makes rejected proposals pending again."
+        )
     if stays or drained.rejected or drained.elsewhere:
         raise typer.Exit(console.EXIT_INCOMPLETE)
 
@@ -150,29 +177,37 @@ def requeue(
     run: _RunOption = None,
     task: _TaskOption = None,
     connection: _ForOption = None,
-    reason: Annotated[str | None, typer.Option(help="Only entries whose reason contains this text.")] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="Only entries whose reason contains this text.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every quarantined entry.")] = False,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Make quarantined entries pending again: of a DAG, a run, a task, a connection, for a reason, or all of them.
+    """Make quarantined entries pending again: of a DAG, a run, a task, a connection, for a reason,
+    or all of them.
 
     Exit status: 0; 1 if the outbox cannot be read or written; 2 for wrong options.
     """
     wanted = _entry_filter(dag, run, task, connection)
     if not (wanted or reason or everything):
-        console.fail("Select what to requeue (--dag, --run, --task, --for, --reason), or use --all.")
+        console.fail(
+            "Select what to requeue (--dag, --run, --task, --for, --reason), or use --all."
+        )
     with opened_outbox(outbox) as opened:
         entries = [
             entry
             for entry in opened.quarantined()
-            if wanted(entry.manifest) and (reason is None or any(reason in text for text in entry.reasons))
+            if wanted(entry.manifest)
+            and (reason is None or any(reason in text for text in entry.reasons))
         ]
         for entry in entries:
             opened.requeue(entry)
     proposals = sum(len(entry.rejected) for entry in entries)
     if as_json:
         console.show_json({"entries": len(entries), "proposals": proposals})
-    console.say(f"Pending again: {counted(len(entries), 'entry')} with {counted(proposals, 'proposal')}")
+    console.say(
+        f"Pending again: {counted(len(entries), 'entry')} with {counted(proposals, 'proposal')}"
+    )
 
 
 @contextmanager
@@ -189,7 +224,11 @@ def opened_outbox(
             folder = Path(location).expanduser() if location and "://" not in location else None
             if folder is not None and not folder.is_dir():
                 console.fail(f"--outbox {location}: there is no such folder")
-            yield _outbox_in(folder) if folder is not None and or_folder else hooks.configured_outbox(location)
+            yield (
+                _outbox_in(folder)
+                if folder is not None and or_folder
+                else hooks.configured_outbox(location)
+            )
     except OptionError as error:
         console.fail(str(error))
     except OSError as error:
@@ -197,7 +236,9 @@ def opened_outbox(
 
 
 def _outbox_in(folder: Path) -> Outbox:
-    """Open the outbox in a folder. If the group may write the folder, it may write what the outbox makes there."""
+    """Open the outbox in a folder. If the group may write the folder, it may write what the outbox
+    makes there.
+    """
     group = bool(folder.stat().st_mode & stat.S_IWGRP)
     return Outbox(LocalStorage(folder, FileAccess.of(group=group)))
 
@@ -209,23 +250,43 @@ def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     :returns: a function to call with the number of steps since the last call.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     shown_on = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=shown_on, transient=True, disable=not shown_on.is_terminal) as bar:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=shown_on, transient=True, disable=not shown_on.is_terminal
+    ) as bar:
         task = bar.add_task(label, total=total)
         yield lambda steps: bar.advance(task, steps)
 
 
 def _entry_filter(
-    dags: list[str] | None, runs: list[str] | None, tasks: list[str] | None, connections: list[str] | None
+    dags: list[str] | None,
+    runs: list[str] | None,
+    tasks: list[str] | None,
+    connections: list[str] | None,
 ) -> EntryFilter:
-    return EntryFilter(tuple(dags or ()), tuple(runs or ()), tuple(tasks or ()), tuple(connections or ()))
+    return EntryFilter(
+        tuple(dags or ()), tuple(runs or ()), tuple(tasks or ()), tuple(connections or ())
+    )
 
 
 def _may_run(entry: Entry, hours: float) -> bool:
-    """Return whether the entry's attempt may still run: no sign shows its end, and it is not older than this."""
+    """Return whether the entry's attempt may still run: no sign shows its end, and it is not older
+    than this.
+    """
     return may_run(entry.manifest) and entry.age <= hours * 3600
 
 
@@ -259,7 +320,11 @@ def _summary(manifest: Manifest) -> _Summary:
 
 
 def _next_steps(
-    waiting: list[_Summary], running: list[_Summary], quarantined: list[_Summary], corrupt: int, option: str
+    waiting: list[_Summary],
+    running: list[_Summary],
+    quarantined: list[_Summary],
+    corrupt: int,
+    option: str,
 ) -> Iterator[str]:
     """Yield for each group of entries why they are there, and what to do about it.
 
@@ -271,7 +336,11 @@ def _next_steps(
         groups.setdefault(entry["connection"], []).append(entry)
     for connection, entries in groups.items():
         reasons = [entry["reason"] for entry in entries if entry["reason"]]
-        why = reasons[-1].rstrip(".") if reasons else "nothing tried to deliver them since their attempts ended"
+        why = (
+            reasons[-1].rstrip(".")
+            if reasons
+            else "nothing tried to deliver them since their attempts ended"
+        )
         yield f"{len(entries)} for {connection}: {why}. Next: {emit}; the next run of each DAG does the same."
     if killed := sum(entry["state"] == "unfinished" for entry in waiting):
         yield f"{killed} whose attempt was killed, or had no time to convert its events: {emit} converts and delivers."
@@ -287,15 +356,21 @@ def _next_steps(
         yield f"{corrupt} corrupt: a .reason.txt beside each in the folder corrupt says why. Clear their tasks."
 
 
-def _lines(waiting: list[_Summary], running: list[_Summary], quarantined: list[_Summary]) -> Iterator[str]:
+def _lines(
+    waiting: list[_Summary], running: list[_Summary], quarantined: list[_Summary]
+) -> Iterator[str]:
     yield from (f"{_line(summary)} for {summary['connection']}" for summary in waiting)
     yield from (f"{_line(summary)}: its attempt may still run" for summary in running)
-    yield from (f"{_line(summary)} quarantined: {'; '.join(summary['reasons'])}" for summary in quarantined)
+    yield from (
+        f"{_line(summary)} quarantined: {'; '.join(summary['reasons'])}" for summary in quarantined
+    )
 
 
 def _line(entry: _Summary) -> str:
     mapped = f"[{entry['map_index']}]" if entry["map_index"] >= 0 else ""
     task = f"{entry['task']}{mapped} try {entry['try']}" if entry["task"] else "end of the DAG run"
     is_converted = entry["state"] != "unfinished"
-    size = counted(entry["proposals"], "proposal") if is_converted else "events that are not converted"
+    size = (
+        counted(entry["proposals"], "proposal") if is_converted else "events that are not converted"
+    )
     return f"{entry['dag']}  {entry['run']}  {task}  {size}"

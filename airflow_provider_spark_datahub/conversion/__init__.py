@@ -1,7 +1,7 @@
 """Conversion of OpenLineage run events to DataHub proposals: pure functions, no I/O, no clock.
 
-The names in ``__all__`` are public API (``docs/conversion.md``); everything else is internal to this package. Other
-folders enter through this module, :mod:`.run_tree` and :mod:`.archive`.
+The names in ``__all__`` are public API (``docs/conversion.md``); everything else is internal to
+this package. Other folders enter through this module, :mod:`.run_tree` and :mod:`.archive`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .aspects import patched_edges, retractions
-    from .convert import Conversion, Converter, WrittenDataset, convert_events, convert_run_event, convert_single
+    from .convert import (
+        Conversion,
+        Converter,
+        WrittenDataset,
+        convert_events,
+        convert_run_event,
+        convert_single,
+    )
     from .datasets import DatasetNamer, parent_folders
     from .diagnostics import Diagnostics
     from .events import DatasetId, EventError, parse_time_ms

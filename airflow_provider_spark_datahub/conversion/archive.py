@@ -1,14 +1,15 @@
-"""Conversion of archives: group events, convert each group, and keep of every aspect what DataHub would have kept.
+"""Conversion of archives: group events, convert each group, and keep of every aspect what DataHub
+would have kept.
 
-The events of one application are spread over files, in any order. The head of an event names a first group: the run of
-its application. A query of a query, a Hive session, or a run whose events
+The events of one application are spread over files, in any order. The head of an event names a
+first group: the run of its application. A query of a query, a Hive session, or a run whose events
 name its parent only sometimes need more: links between runs and groups show which groups to merge.
 
-Each group is converted by itself, in the order of its events' times, as its task would convert it. Versions of an
-aspect are replayed in the order of time: a whole version replaces the earlier ones, and a patch adds to them. So the
-last whole version and the patches after it are kept. Applications of one ``spark-submit`` keep each other's edges, as
-they do when their task delivers them: the first one replaces edges if the events of all are complete, and the others
-only add edges.
+Each group is converted by itself, in the order of its events' times, as its task would convert it.
+Versions of an aspect are replayed in the order of time: a whole version replaces the earlier ones,
+and a patch adds to them. So the last whole version and the patches after it are kept. Applications
+of one ``spark-submit`` keep each other's edges, as they do when their task delivers them: the first
+one replaces edges if the events of all are complete, and the others only add edges.
 """
 
 from __future__ import annotations
@@ -24,13 +25,20 @@ import msgspec
 
 from airflow_provider_spark_datahub.conversion.aspects import edge_patch, proposals_of
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
-from airflow_provider_spark_datahub.conversion.events import APPLICATION, QUERY_TYPES, EventReader, RunEvent
+from airflow_provider_spark_datahub.conversion.events import (
+    APPLICATION,
+    QUERY_TYPES,
+    EventReader,
+    RunEvent,
+)
 from airflow_provider_spark_datahub.conversion.proposals import ChangeType, Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 STILL_RUNNING_MS = 24 * 3600 * 1000
-"""An application without an end counts as killed if the archive has events that are this much later than its last."""
+"""An application without an end counts as killed if the archive has events that are this much later
+than its last.
+"""
 LATEST, ADDED, RUN = "the latest version", "added since the latest version", "run history"
 """Reasons why a proposal is kept."""
 
@@ -51,10 +59,10 @@ LinkKind = Literal["application", "query", "run", "child"]
 class Link(NamedTuple):
     """A connection between a run and a group.
 
-    :param kind: ``application``: the run is an application with its own group. ``query``: the run is a query that names
-        no application. ``run``: the group holds events of the run, or queries that name it as their parent. ``child``:
-        the group holds a run that names this run as its parent. It belongs to it only if the parent is an application
-        or the child is a query.
+    :param kind: ``application``: the run is an application with its own group. ``query``: the run
+        is a query that names no application. ``run``: the group holds events of the run, or queries
+        that name it as their parent. ``child``: the group holds a run that names this run as its
+        parent. It belongs to it only if the parent is an application or the child is a query.
     """
 
     kind: LinkKind
@@ -78,7 +86,9 @@ class EventHead(NamedTuple):
 
     @classmethod
     def reader(cls) -> Callable[[bytes], EventHead]:
-        """Return a function that reads the head of an event, and raises EventError if it has no run id or job name."""
+        """Return a function that reads the head of an event, and raises EventError if it has no run
+        id or job name.
+        """
         read = EventReader().read
         return lambda text: cls.of(read(text))
 
@@ -106,8 +116,10 @@ class EventHead(NamedTuple):
         """Yield what the event shows about groups that belong together.
 
         The links cover everything by which
-        :meth:`Fold.applications <airflow_provider_spark_datahub.conversion.runs.fold.Fold.applications>` and
-        :class:`~airflow_provider_spark_datahub.conversion.runs.hive_sessions.HiveSessions` join runs.
+        :meth:`Fold.applications
+            <airflow_provider_spark_datahub.conversion.runs.fold.Fold.applications>` and
+        :class:`~airflow_provider_spark_datahub.conversion.runs.hive_sessions.HiveSessions` join
+            runs.
         """
         group, is_query = self.group, self.job_type in QUERY_TYPES
         yield Link("application" if self.job_type == APPLICATION else "run", self.run_id, group)
@@ -120,8 +132,8 @@ class EventHead(NamedTuple):
 def merge_groups(links: Iterable[Link]) -> dict[str, str]:
     """Map each group that belongs to others to their shared name: the least of their names.
 
-    :param links: all links. Those of a run that is in one group are not needed, unless it is the parent or the name of
-        the group of a child that belongs to its parent.
+    :param links: all links. Those of a run that is in one group are not needed, unless it is the
+        parent or the name of the group of a child that belongs to its parent.
     """
     above: dict[str, str] = {}
 
@@ -154,7 +166,9 @@ def _joining(links: Iterable[Link]) -> Iterator[Link]:
     children: list[Link] = []
     for link in set(links):
         (children if link.kind == "child" else of_runs).append(link)
-    split = {link.run_id for link in of_runs if first.setdefault(link.run_id, link.group) != link.group}
+    split = {
+        link.run_id for link in of_runs if first.setdefault(link.run_id, link.group) != link.group
+    }
     applications = {link.run_id for link in of_runs if link.kind == "application"}
     queries = split | {link.run_id for link in of_runs if link.kind == "query"}
     joined = [child for child in children if child.run_id in applications or child.group in queries]
@@ -189,7 +203,8 @@ class _ArchiveProblem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFilter:
-    """Part of an archive to convert. A run is selected by its end, so that no run is converted in part.
+    """Part of an archive to convert. A run is selected by its end, so that no run is converted in
+    part.
 
     :param since_ms: only runs that ended at this time or later, in ms since the epoch.
     :param until_ms: only runs that ended before this time.
@@ -203,14 +218,18 @@ class ArchiveFilter:
     run_history: bool = False
 
     def matches(self, job: JobLineage) -> bool:
-        """Return whether to keep a job's run. A run without any time is kept unless times are asked for."""
+        """Return whether to keep a job's run. A run without any time is kept unless times are asked
+        for.
+        """
         end_ms = job.run.end_ms
         if self.since_ms is not None and (end_ms is None or end_ms < self.since_ms):
             return False
         if self.until_ms is not None and (end_ms is None or end_ms >= self.until_ms):
             return False
         flow_id = job.definition.flow.flow_id
-        return not self.applications or any(fnmatchcase(flow_id, name) for name in self.applications)
+        return not self.applications or any(
+            fnmatchcase(flow_id, name) for name in self.applications
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +247,12 @@ class ArchiveFacts:
 class AspectVersion(NamedTuple):
     """An aspect as one run wrote it. Versions sort in the order in which they are replayed.
 
-    :param place: the entity's URN; for a run, its job's URN, so that a job and its runs stay together.
+    :param place: the entity's URN; for a run, its job's URN, so that a job and its runs stay
+        together.
     :param time_ms: the end of the run, in ms since the epoch.
     :param number: the position among all aspects of the run.
-    :param submission: the run that started this one: applications of one ``spark-submit`` share it; may be empty.
+    :param submission: the run that started this one: applications of one ``spark-submit`` share it;
+        may be empty.
     :param content: the aspect as JSON in UTF-8.
     """
 
@@ -271,7 +292,9 @@ class GroupConverter:
     :ivar job_count: jobs that matched the filter.
     """
 
-    def __init__(self, settings: LineageSettings, wanted: ArchiveFilter, facts: ArchiveFacts) -> None:
+    def __init__(
+        self, settings: LineageSettings, wanted: ArchiveFilter, facts: ArchiveFacts
+    ) -> None:
         self._settings = settings
         self._wanted = wanted
         self._facts = facts
@@ -304,7 +327,9 @@ class GroupConverter:
         yield from _versions(conversion, self._settings, run_history=self._wanted.run_history)
 
 
-def _versions(conversion: Conversion, settings: LineageSettings, *, run_history: bool) -> Iterator[AspectVersion]:
+def _versions(
+    conversion: Conversion, settings: LineageSettings, *, run_history: bool
+) -> Iterator[AspectVersion]:
     parents = {job.run.parent_urn for job in conversion.jobs}
     sessions = {session.urn: session for session in conversion.sessions if session.urn in parents}
     for urn, session in sessions.items() if run_history else ():
@@ -341,8 +366,11 @@ def _numbered(
 # -- from versions of aspects to what DataHub would have kept
 
 
-def compact_versions(versions: Iterable[AspectVersion], *, run_history: bool) -> Iterator[_KeptProposal]:
-    """Yield the proposals that DataHub would have kept, place by place, in the order in which to write them.
+def compact_versions(
+    versions: Iterable[AspectVersion], *, run_history: bool
+) -> Iterator[_KeptProposal]:
+    """Yield the proposals that DataHub would have kept, place by place, in the order in which to
+    write them.
 
     :param versions: sorted, at least by place and time.
     :param run_history: keep every run and operation, not only the last one of each place.
@@ -351,7 +379,9 @@ def compact_versions(versions: Iterable[AspectVersion], *, run_history: bool) ->
         yield from _compact_place(versions_of_place, run_history=run_history)
 
 
-def _compact_place(versions: Iterable[AspectVersion], *, run_history: bool) -> Iterator[_KeptProposal]:
+def _compact_place(
+    versions: Iterable[AspectVersion], *, run_history: bool
+) -> Iterator[_KeptProposal]:
     aspects: dict[tuple[str, str], _Aspect | _Edges] = {}
     last_run: list[AspectVersion] = []
     for version in versions:
@@ -376,7 +406,9 @@ def _compact_place(versions: Iterable[AspectVersion], *, run_history: bool) -> I
 def _kept(version: AspectVersion, reason: str) -> _KeptProposal:
     change_type: ChangeType = "PATCH" if version.change_type == "PATCH" else "UPSERT"
     content = msgspec.Raw(version.content)
-    proposal = Proposal(version.entity_type, version.entity_urn, version.aspect_name, content, change_type)
+    proposal = Proposal(
+        version.entity_type, version.entity_urn, version.aspect_name, content, change_type
+    )
     return _KeptProposal(version.place, version.time_ms, proposal, reason)
 
 
@@ -422,14 +454,17 @@ class _Aspect:
         operations: Any = list(self.operations.values())
         if self.keys is not None:
             operations = {"arrayPrimaryKeys": self.keys, "patch": operations}
-        yield _kept(self.last._replace(change_type="PATCH", content=msgspec.json.encode(operations)), ADDED)
+        yield _kept(
+            self.last._replace(change_type="PATCH", content=msgspec.json.encode(operations)), ADDED
+        )
 
 
 @dataclass(slots=True)
 class _Submission(_Aspect):
     """The edges of one job by the applications of one ``spark-submit``.
 
-    The first application's are whole as long as the events of all applications are complete; the others are added.
+    The first application's are whole as long as the events of all applications are complete; the
+    others are added.
     """
 
     patch_only: bool = False

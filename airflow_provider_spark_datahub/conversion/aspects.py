@@ -1,4 +1,5 @@
-"""Proposals of a job with its run and its lineage, in the order of the conversion rules (section 7).
+"""Proposals of a job with its run and its lineage, in the order of the conversion rules (section
+7).
 
 Tests: ``tests/conversion/test_proposals.py``.
 """
@@ -11,7 +12,12 @@ from typing import Any
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName
 from airflow_provider_spark_datahub.conversion.facets.dataset import NO_METADATA
-from airflow_provider_spark_datahub.conversion.facets.run import KIND, ProcessInstance, partition_spec, run_event
+from airflow_provider_spark_datahub.conversion.facets.run import (
+    KIND,
+    ProcessInstance,
+    partition_spec,
+    run_event,
+)
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
@@ -21,7 +27,11 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     pointer_part,
     status,
 )
-from airflow_provider_spark_datahub.conversion.runs.coalesce import JobDefinition, JobLineage, JobRun
+from airflow_provider_spark_datahub.conversion.runs.coalesce import (
+    JobDefinition,
+    JobLineage,
+    JobRun,
+)
 from airflow_provider_spark_datahub.conversion.runs.evidence import STATEMENT_PROPERTY
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Operation
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -58,10 +68,15 @@ def _flow(job: JobDefinition, settings: LineageSettings) -> list[Proposal]:
     ]
 
 
-def _job(job: JobDefinition, urn: str, statements: Mapping[str, str], settings: LineageSettings) -> list[Proposal]:
+def _job(
+    job: JobDefinition, urn: str, statements: Mapping[str, str], settings: LineageSettings
+) -> list[Proposal]:
     properties = job.properties
     if statements:
-        properties = {**properties, **{f"{STATEMENT_PROPERTY}{name}": text for name, text in statements.items()}}
+        properties = {
+            **properties,
+            **{f"{STATEMENT_PROPERTY}{name}": text for name, text in statements.items()},
+        }
     info: dict[str, Any] = {"customProperties": properties, "name": job.name}
     if job.description:
         info["description"] = job.description
@@ -77,7 +92,9 @@ def _job(job: JobDefinition, urn: str, statements: Mapping[str, str], settings: 
     ]
 
 
-def _classification(job: JobDefinition, settings: LineageSettings, time_ms: int | None) -> Iterator[Proposal]:
+def _classification(
+    job: JobDefinition, settings: LineageSettings, time_ms: int | None
+) -> Iterator[Proposal]:
     """Yield tags, domains and owners of the flow."""
     urn = job.flow.urn
     if job.tags is not None:
@@ -90,7 +107,9 @@ def _classification(job: JobDefinition, settings: LineageSettings, time_ms: int 
         yield Proposal("dataFlow", urn, "domains", {"domains": sorted(domains, key=_ignoring_case)})
     if settings.owners or job.owners:
         owners = dict.fromkeys(urns.owner_urn(owner) for owner in (*settings.owners, *job.owners))
-        listed = [{"owner": owner, "type": "DEVELOPER", "source": {"type": "SERVICE"}} for owner in owners]
+        listed = [
+            {"owner": owner, "type": "DEVELOPER", "source": {"type": "SERVICE"}} for owner in owners
+        ]
         aspect = {"owners": listed, "ownerTypes": {}, "lastModified": audit_stamp(time_ms)}
         yield Proposal("dataFlow", urn, "ownership", aspect)
 
@@ -99,7 +118,9 @@ def _ignoring_case(text: str) -> tuple[str, str]:
     return text.lower(), text
 
 
-def _of_datasets(datasets: Collection[tuple[str, JobDataset]], settings: LineageSettings) -> list[Proposal]:
+def _of_datasets(
+    datasets: Collection[tuple[str, JobDataset]], settings: LineageSettings
+) -> list[Proposal]:
     proposals: list[Proposal] = []
     for urn, dataset in in_time(datasets):
         if settings.datasets in ("keys", "schemas"):
@@ -112,12 +133,18 @@ def _of_datasets(datasets: Collection[tuple[str, JobDataset]], settings: Lineage
 
 
 def _materialized(name: DatasetName) -> tuple[Proposal, Proposal]:
-    key = {"platform": urns.platform_urn(name.platform), "name": urns.encode(name.full_name), "origin": name.env}
+    key = {
+        "platform": urns.platform_urn(name.platform),
+        "name": urns.encode(name.full_name),
+        "origin": name.env,
+    }
     return Proposal("dataset", name.urn, "datasetKey", key), status("dataset", name.urn)
 
 
 def _operation(operation: Operation) -> Proposal:
-    """Return the time-series aspect of an operation; GMS keeps one per dataset, time and message id."""
+    """Return the time-series aspect of an operation; GMS keeps one per dataset, time and message
+    id.
+    """
     rows, size, files = operation.statistics
     counts = {"size": size, "fileCount": files}
     custom = {key: str(value) for key, value in counts.items() if value is not None}
@@ -163,7 +190,8 @@ def input_output(
     """Return the edges of a DataJob.
 
     :param inputs: properties of the edges by the dataset's URN; likewise the outputs.
-    :param patch: add the edges to those in DataHub (no proposal if there are none), instead of replacing them.
+    :param patch: add the edges to those in DataHub (no proposal if there are none), instead of
+        replacing them.
     """
     stamp = audit_stamp(time_ms)
     aspect: dict[str, Any] = {
@@ -180,7 +208,9 @@ def input_output(
     return [Proposal("dataJob", urn, _EDGES, operations, "PATCH")] if operations else []
 
 
-def edge_patch(aspect: Mapping[str, Any], stamp: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+def edge_patch(
+    aspect: Mapping[str, Any], stamp: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """Return the operations of a patch that adds the edges of a ``dataJobInputOutput`` aspect.
 
     :param aspect: as in :func:`input_output`.
@@ -188,7 +218,10 @@ def edge_patch(aspect: Mapping[str, Any], stamp: Mapping[str, Any] | None = None
     """
     edges = {field: aspect[field] for field in ("inputDatasetEdges", "outputDatasetEdges")}
     if stamp is None:
-        stamp = next((edge["lastModified"] for listed in edges.values() for edge in listed), audit_stamp(None))
+        stamp = next(
+            (edge["lastModified"] for listed in edges.values() for edge in listed),
+            audit_stamp(None),
+        )
     jobs = [{"destinationUrn": urn, "lastModified": stamp} for urn in aspect["inputDatajobs"]]
     return [
         *(_added_edge(field, edge) for field, listed in edges.items() for edge in in_time(listed)),
@@ -202,31 +235,50 @@ def patched_edges(proposals: Iterable[Proposal]) -> dict[str, set[str]]:
     paths: dict[str, set[str]] = {}
     for proposal in proposals:
         if proposal.aspect_name == _EDGES and proposal.change_type == "PATCH":
-            paths.setdefault(proposal.entity_urn, set()).update(operation["path"] for operation in proposal.aspect)
+            paths.setdefault(proposal.entity_urn, set()).update(
+                operation["path"] for operation in proposal.aspect
+            )
     return paths
 
 
-def retractions(added: Mapping[str, Collection[str]], final: Collection[Proposal]) -> list[Proposal]:
-    """Return patches that remove the edges that snapshots of a running job added and its end does not report.
+def retractions(
+    added: Mapping[str, Collection[str]], final: Collection[Proposal]
+) -> list[Proposal]:
+    """Return patches that remove the edges that snapshots of a running job added and its end does
+    not report.
 
     :param added: :func:`patched_edges` of the snapshots.
     :param final: all proposals of the job's end.
     """
     replaced = {
-        proposal.entity_urn for proposal in final if proposal.aspect_name == _EDGES and proposal.change_type == "UPSERT"
+        proposal.entity_urn
+        for proposal in final
+        if proposal.aspect_name == _EDGES and proposal.change_type == "UPSERT"
     }
     kept = patched_edges(final)
-    outdated = {urn: sorted(set(paths) - kept.get(urn, set())) for urn, paths in added.items() if urn not in replaced}
+    outdated = {
+        urn: sorted(set(paths) - kept.get(urn, set()))
+        for urn, paths in added.items()
+        if urn not in replaced
+    }
     return [
-        Proposal("dataJob", urn, _EDGES, [{"op": "remove", "path": path} for path in paths], "PATCH")
+        Proposal(
+            "dataJob", urn, _EDGES, [{"op": "remove", "path": path} for path in paths], "PATCH"
+        )
         for urn, paths in sorted(outdated.items())
         if paths
     ]
 
 
-def _edges(datasets: Mapping[str, Mapping[str, str]], stamp: dict[str, Any]) -> list[dict[str, Any]]:
+def _edges(
+    datasets: Mapping[str, Mapping[str, str]], stamp: dict[str, Any]
+) -> list[dict[str, Any]]:
     return [
-        {"destinationUrn": urn, "lastModified": stamp, **({"properties": dict(properties)} if properties else {})}
+        {
+            "destinationUrn": urn,
+            "lastModified": stamp,
+            **({"properties": dict(properties)} if properties else {}),
+        }
         for urn, properties in in_time(datasets.items())
     ]
 
@@ -242,7 +294,11 @@ def _added_columns(fine_grained: Collection[dict[str, Any]]) -> Iterator[dict[st
         for upstream in lineage["upstreams"]:
             for downstream in lineage["downstreams"]:
                 path = f"/fineGrainedLineages/{transform}/{pointer_part(downstream)}/NONE/{pointer_part(upstream)}"
-                yield {"op": "add", "path": path, "value": {"confidenceScore": lineage["confidenceScore"]}}
+                yield {
+                    "op": "add",
+                    "path": path,
+                    "value": {"confidenceScore": lineage["confidenceScore"]},
+                }
 
 
 def _run(job: JobLineage, job_urn: str, urn: str) -> list[Proposal]:
@@ -271,7 +327,10 @@ def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> list[Prop
         events.append(run_event(urn, run.start_ms, "STARTED", attempt=attempt, **shared))
     if run.result is not None:
         duration = run.end_ms - run.start_ms if run.started else None
-        result, kind = {"type": run.result.type, "nativeResultType": run.result.native}, run.result.native
+        result, kind = (
+            {"type": run.result.type, "nativeResultType": run.result.native},
+            run.result.native,
+        )
         shared |= {"kind": kind, "result": result, "durationMillis": duration, "attempt": attempt}
         events.append(run_event(urn, run.end_ms, "COMPLETE", **shared))
     return events

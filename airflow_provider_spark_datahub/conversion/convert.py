@@ -1,4 +1,6 @@
-"""Entry points of the conversion: a single run event, a stream of events, and snapshots of a running job."""
+"""Entry points of the conversion: a single run event, a stream of events, and snapshots of a
+running job.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from msgspec import structs
 from airflow_provider_spark_datahub.conversion import runs, spark_log
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
 from airflow_provider_spark_datahub.conversion.diagnostics import UNCOUNTED, Diagnostics
-from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError, EventReader, RunEvent
+from airflow_provider_spark_datahub.conversion.events import (
+    DatasetId,
+    EventError,
+    EventReader,
+    RunEvent,
+)
 from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import (
@@ -36,7 +43,9 @@ if TYPE_CHECKING:
 _HIVE_SESSION_MS = 3_600_000
 """Time without events after which a Hive session is over."""
 KEPT_EXECUTIONS = 1000
-"""How many of an application's latest SQL executions are kept after :meth:`Converter.discard_reported`."""
+"""How many of an application's latest SQL executions are kept after
+:meth:`Converter.discard_reported`.
+"""
 
 
 class WrittenDataset(msgspec.Struct, frozen=True):
@@ -45,7 +54,8 @@ class WrittenDataset(msgspec.Struct, frozen=True):
     :param name: its name in DataHub, without the platform instance.
     :param run_urn: the Spark run's DataProcessInstance.
     :param rows: number of written rows, if the producer counts them; :attr:`size` in bytes.
-    :param schema_hash: hash of the names and types of its fields. It needs the schema to be written.
+    :param schema_hash: hash of the names and types of its fields. It needs the schema to be
+        written.
     """
 
     urn: str
@@ -80,13 +90,17 @@ class Conversion:
 
     @property
     def written(self) -> list[WrittenDataset]:
-        """All datasets that were written, sorted by URN. If several jobs wrote one, it has the facts of the last."""
+        """All datasets that were written, sorted by URN. If several jobs wrote one, it has the
+        facts of the last.
+        """
         found: dict[str, WrittenDataset] = {}
         for job in self.jobs:
             operations: dict[str, list[Operation]] = {}
             for operation in job.operations:
                 operations.setdefault(operation.dataset, []).append(operation)
-            found |= {urn: _written(job, urn, operations.get(urn, ())) for urn in job.lineage.outputs}
+            found |= {
+                urn: _written(job, urn, operations.get(urn, ())) for urn in job.lineage.outputs
+            }
         return [found[urn] for urn in sorted(found)]
 
     def proposals(self, settings: LineageSettings) -> list[Proposal]:
@@ -99,8 +113,13 @@ class Conversion:
 
 def _written(job: JobLineage, urn: str, operations: Sequence[Operation]) -> WrittenDataset:
     dataset = job.lineage.outputs[urn]
-    amount = reduce(OutputStatistics.plus, (operation.statistics for operation in operations), NOT_COUNTED)
-    fields = [(field["fieldPath"], field["nativeDataType"]) for field in (dataset.schema or {}).get("fields", ())]
+    amount = reduce(
+        OutputStatistics.plus, (operation.statistics for operation in operations), NOT_COUNTED
+    )
+    fields = [
+        (field["fieldPath"], field["nativeDataType"])
+        for field in (dataset.schema or {}).get("fields", ())
+    ]
     return WrittenDataset(
         urn=urn,
         platform=dataset.name.platform,
@@ -109,8 +128,14 @@ def _written(job: JobLineage, urn: str, operations: Sequence[Operation]) -> Writ
         run_urn=job.run_urn,
         rows=amount.rows,
         size=amount.size,
-        schema_hash=hashlib.sha256(msgspec.json.encode(fields)).hexdigest()[:16] if fields else None,
-        partitions=tuple(dict.fromkeys(partition for operation in operations for partition in operation.partitions)),
+        schema_hash=hashlib.sha256(msgspec.json.encode(fields)).hexdigest()[:16]
+        if fields
+        else None,
+        partitions=tuple(
+            dict.fromkeys(
+                partition for operation in operations for partition in operation.partitions
+            )
+        ),
     )
 
 
@@ -119,9 +144,11 @@ _Merged = tuple[list[Application], Mapping[DatasetId, DatasetId]]
 
 
 class Converter:
-    """Converter of a stream of events. Its memory grows with their runs: see :meth:`discard_reported`.
+    """Converter of a stream of events. Its memory grows with their runs: see
+    :meth:`discard_reported`.
 
-    :ivar conversion: numbers and diagnostics up to now, without jobs. Complete after the last of :meth:`proposals`.
+    :ivar conversion: numbers and diagnostics up to now, without jobs. Complete after the last of
+        :meth:`proposals`.
     """
 
     def __init__(self, settings: LineageSettings) -> None:
@@ -145,7 +172,8 @@ class Converter:
     def all_ended(self) -> bool:
         """Return whether every application has sent its end."""
         return all(
-            application.own_run is not None and application.own_run.ended for application in self._fold.applications()
+            application.own_run is not None and application.own_run.ended
+            for application in self._fold.applications()
         )
 
     @property
@@ -154,7 +182,8 @@ class Converter:
         return self._fold.run_count
 
     def add(self, event: object) -> EventError | None:
-        """Add an event, as JSON text or decoded. An event that cannot be converted is skipped and counted.
+        """Add an event, as JSON text or decoded. An event that cannot be converted is skipped and
+        counted.
 
         :returns: the reason if the event cannot be converted.
         """
@@ -168,7 +197,9 @@ class Converter:
             self.conversion.diagnostics.reject(error)
             return error
         self.conversion.events += 1
-        if parsed.time_ms is not None and (self._latest_ms is None or parsed.time_ms > self._latest_ms):
+        if parsed.time_ms is not None and (
+            self._latest_ms is None or parsed.time_ms > self._latest_ms
+        ):
             self._latest_ms = parsed.time_ms
         if parsed.is_of_hive:
             self._sessions = self._sessions or _hive_sessions(self._settings)
@@ -197,9 +228,12 @@ class Converter:
         :param with_log: Spark's event log is read as well, after the events.
         """
         if not self._settings.coalesce_jobs:
-            # The application's events may say COMPLETE although spark-submit is about to fail (Deviation 13).
+            # The application's events may say COMPLETE although spark-submit is about to fail
+            # (Deviation 13).
             jobs = [
-                structs.replace(job, run=structs.replace(job.run, result=None)) if job.run.is_application else job
+                structs.replace(job, run=structs.replace(job.run, result=None))
+                if job.run.is_application
+                else job
                 for job in self._jobs
             ]
             self._jobs.clear()
@@ -209,7 +243,8 @@ class Converter:
         merged = self._merged((application for application in certain if application), final=False)
         jobs = list(self._coalesced(merged, Ending(final=False)))
         for job in jobs:
-            # An operation has a point in time and cannot be taken back: only the end knows which query it was.
+            # An operation has a point in time and cannot be taken back: only the end knows which
+            # query it was.
             job.operations = ()
         return self._with_jobs(jobs)
 
@@ -222,33 +257,46 @@ class Converter:
         """
         log_ms = self._log_ms(with_log=with_log)
         reported = [
-            run for application in self._fold.applications() for run in application.runs if run.is_final(log_ms)
+            run
+            for application in self._fold.applications()
+            for run in application.runs
+            if run.is_final(log_ms)
         ]
         self._fold.discard(reported)
         if self._spark_log is not None:
             self._spark_log.forget_executions(KEPT_EXECUTIONS, reported)
         self._discarded = True
 
-    def finish(self, ending: Ending, *, log_complete: bool = True, known_until_ms: int | None = None) -> Conversion:
-        """Return the result: one DataJob per application, or one per event with ``coalesce_jobs`` off.
+    def finish(
+        self, ending: Ending, *, log_complete: bool = True, known_until_ms: int | None = None
+    ) -> Conversion:
+        """Return the result: one DataJob per application, or one per event with ``coalesce_jobs``
+        off.
 
         :param ending: how the job ended, if more is known than its events say.
         :param log_complete: Spark's event log was read to its end.
-        :param known_until_ms: up to when there are no more events of these runs, if that is later than the last event.
+        :param known_until_ms: up to when there are no more events of these runs, if that is later
+            than the last event.
         """
         self._add_logged_applications()
         self._fold.forget_last()
         sessions = self._hive_sessions(known_until_ms)
-        jobs = list(self._finished(self._fold.applications(), ending, sessions, log_complete=log_complete))
+        jobs = list(
+            self._finished(self._fold.applications(), ending, sessions, log_complete=log_complete)
+        )
         return replace(self._with_jobs(jobs), sessions=sessions)
 
     def proposals(self, ending: Ending, *, log_complete: bool = True) -> Iterator[Proposal]:
-        """Yield the proposals of :meth:`finish` job by job, and free each job when they have been taken."""
+        """Yield the proposals of :meth:`finish` job by job, and free each job when they have been
+        taken.
+        """
         self._add_logged_applications()
         sessions = self.conversion.sessions = self._hive_sessions()
         for session in sessions:
             yield from session.proposals()
-        for job in self._finished(self._fold.take_applications(), ending, sessions, log_complete=log_complete):
+        for job in self._finished(
+            self._fold.take_applications(), ending, sessions, log_complete=log_complete
+        ):
             self.conversion.diagnostics.merge(job.diagnostics)
             yield from proposals_of(job, self._settings)
 
@@ -270,7 +318,12 @@ class Converter:
             self.conversion.diagnostics.merge(Diagnostics(unnamed_sources=tuple(unnamed)))
 
     def _finished(
-        self, applications: list[Application], ending: Ending, sessions: Sequence[HiveSession], *, log_complete: bool
+        self,
+        applications: list[Application],
+        ending: Ending,
+        sessions: Sequence[HiveSession],
+        *,
+        log_complete: bool,
     ) -> Iterator[JobLineage]:
         jobs = self._ended_jobs(applications, ending, log_complete=log_complete)
         # Each application is freed when its job has been taken.
@@ -287,7 +340,9 @@ class Converter:
     ) -> Iterable[JobLineage]:
         if not self._settings.coalesce_jobs:
             # The last application has the result of spark-submit (Deviation 13).
-            ends = [job for job in self._jobs if job.run.is_application and job.run.result is not None]
+            ends = [
+                job for job in self._jobs if job.run.is_application and job.run.result is not None
+            ]
             if ends and ending.succeeded is not None:
                 ends[-1].run.result = RunResult.of(ending.succeeded)
             return self._jobs
@@ -298,15 +353,24 @@ class Converter:
         return self._coalesced(merged, ending, log_complete=log_complete)
 
     def _merged(self, applications: Iterable[Application], *, final: bool = True) -> _Merged:
-        """Return the applications with the queries that only Spark's event log shows, without writes that failed."""
+        """Return the applications with the queries that only Spark's event log shows, without
+        writes that failed.
+        """
         applications, symlinks = list(applications), self._fold.symlinks.by_dataset
         if not self._logs:
-            return [with_effects(application).without_columns_of_changes() for application in applications], symlinks
-        merged = spark_log.merge_logs(applications, self._logs, symlinks, self._settings, final=final)
+            return [
+                with_effects(application).without_columns_of_changes()
+                for application in applications
+            ], symlinks
+        merged = spark_log.merge_logs(
+            applications, self._logs, symlinks, self._settings, final=final
+        )
         self.conversion.diagnostics.lost_executions = merged.lost
         return merged.applications, merged.symlinks
 
-    def _coalesced(self, merged: _Merged, ending: Ending, *, log_complete: bool = True) -> Iterator[JobLineage]:
+    def _coalesced(
+        self, merged: _Merged, ending: Ending, *, log_complete: bool = True
+    ) -> Iterator[JobLineage]:
         applications, symlinks = merged
         if not self._logs:
             return coalesce(applications, symlinks, self._settings, ending)
@@ -332,20 +396,28 @@ def _hive_sessions(settings: LineageSettings) -> HiveSessions:
 
 def _leave_out_counts(job: JobLineage) -> None:
     """Remove the sums of rows and bytes, which would be wrong without the discarded queries."""
-    job.operations = [structs.replace(operation, statistics=NOT_COUNTED) for operation in job.operations]
+    job.operations = [
+        structs.replace(operation, statistics=NOT_COUNTED) for operation in job.operations
+    ]
     job.diagnostics.gaps = (UNCOUNTED, *job.diagnostics.gaps)
     job.run.dataset_properties = job.uses.properties(is_whole=False) if job.uses is not None else {}
 
 
-def _attach_to_session(job: JobLineage, found: Sequence[HiveSession], sessions: HiveSessions) -> None:
+def _attach_to_session(
+    job: JobLineage, found: Sequence[HiveSession], sessions: HiveSessions
+) -> None:
     """Make the run of a Hive query a child of its session's run."""
     urn = sessions.parent_of(job.run.id) if found else None
     if urn is not None:
         job.run.parent_urn = urn
-        job.run.session_properties = dict(next((session.properties for session in found if session.urn == urn), {}))
+        job.run.session_properties = dict(
+            next((session.properties for session in found if session.urn == urn), {})
+        )
 
 
-def convert_events(events: Iterable[object], settings: LineageSettings, ending: Ending | None = None) -> Conversion:
+def convert_events(
+    events: Iterable[object], settings: LineageSettings, ending: Ending | None = None
+) -> Conversion:
     """Convert all events of a job, or of several applications, to one DataJob per application.
 
     :param events: JSON texts or decoded events, in the order in which they were written; read once.
@@ -357,7 +429,8 @@ def convert_events(events: Iterable[object], settings: LineageSettings, ending: 
 
 
 def convert_run_event(event: object, settings: LineageSettings) -> list[Proposal]:
-    """Convert one event by itself, not coalesced: its job is the query. This function is public API.
+    """Convert one event by itself, not coalesced: its job is the query. This function is public
+    API.
 
     :param event: an OpenLineage run event of any producer: its JSON text (faster), or decoded.
     :raises EventError: if it is not a run event, or the platform that ran the job is unknown.

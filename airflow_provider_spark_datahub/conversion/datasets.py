@@ -1,4 +1,6 @@
-"""Names and URNs of datasets: tables, topics and paths, and the tables behind paths (conversion rules, section 3)."""
+"""Names and URNs of datasets: tables, topics and paths, and the tables behind paths (conversion
+rules, section 3).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from itertools import product
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.events import PART_FILE, DatasetId, Facets, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.events import (
+    PART_FILE,
+    DatasetId,
+    Facets,
+    as_objects,
+    as_text,
+)
 from airflow_provider_spark_datahub.conversion.settings import (
     OTHER_CATALOGS,
     LineageSettings,
@@ -47,7 +55,9 @@ class DatasetName:
 
     def __post_init__(self) -> None:
         """Build the URN once, because every edge of the dataset contains it."""
-        object.__setattr__(self, "urn", urns.dataset_urn(self.platform, self.name, self.env, self.instance))
+        object.__setattr__(
+            self, "urn", urns.dataset_urn(self.platform, self.name, self.env, self.instance)
+        )
 
     def __hash__(self) -> int:
         """Hash the URN, whose hash Python keeps: names are the keys of many caches."""
@@ -74,19 +84,28 @@ class DatasetName:
 
 @dataclass
 class Symlinks:
-    """Tables behind paths, collected over a whole application before any dataset is named (Deviation 12)."""
+    """Tables behind paths, collected over a whole application before any dataset is named
+    (Deviation 12).
+    """
 
     by_dataset: dict[DatasetId, DatasetId] = field(default_factory=dict)
     # How well events describe each: 2 if they know the format, 1 if only that Hive has it.
     _depths: dict[DatasetId, int] = field(default_factory=dict)
 
     def learn(
-        self, dataset: DatasetId, facets: Facets, settings: LineageSettings, properties: Mapping[str, Any] | None = None
+        self,
+        dataset: DatasetId,
+        facets: Facets,
+        settings: LineageSettings,
+        properties: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Remember the table in a dataset's ``symlinks`` facet; a branch of an Iceberg table counts as the table.
+        """Remember the table in a dataset's ``symlinks`` facet; a branch of an Iceberg table counts
+        as the table.
 
-        :param properties: Spark's properties in the event; ``None`` if names are as Spark's catalogue has them.
-        :returns: whether the other facets describe the table itself, not one of its metadata tables.
+        :param properties: Spark's properties in the event; ``None`` if names are as Spark's
+            catalogue has them.
+        :returns: whether the other facets describe the table itself, not one of its metadata
+            tables.
         """
         if "symlinks" not in facets.facets or settings.disable_symlink_resolution:
             return True
@@ -96,11 +115,19 @@ class Symlinks:
         kinds = _kinds(facets)
         if properties is not None and _is_of_session(facets):
             identifier = identifier._replace(name=session_table(identifier.name, properties))
-        table, selector = _without_selector(dataset, _in_datahub(identifier, kinds, settings), facets)
-        # An earlier event may have known more: OpenLineage describes a Delta table only where it is written.
+        table, selector = _without_selector(
+            dataset, _in_datahub(identifier, kinds, settings), facets
+        )
+        # An earlier event may have known more: OpenLineage describes a Delta table only where it is
+        # written.
         earlier, depth_before = self.by_dataset.get(dataset), self._depths.get(dataset, 1)
         depth = 2 if {*kinds} - {"hive"} else bool(kinds)
-        if not (settings.catalog_platforms and earlier and earlier.name == table.name and depth < depth_before):
+        if not (
+            settings.catalog_platforms
+            and earlier
+            and earlier.name == table.name
+            and depth < depth_before
+        ):
             self.by_dataset[dataset] = table
         self._depths[dataset] = max(depth, depth_before) if earlier else depth
         return selector.lower() not in METADATA_TABLES
@@ -114,8 +141,12 @@ def _is_of_session(facets: Facets) -> bool:
 
 
 def session_table(name: str, properties: Mapping[str, Any]) -> str:
-    """Return the name that a table has in Spark's own catalogue: in lower case, unless Spark distinguishes case."""
-    return name if str(properties.get("spark.sql.caseSensitive")).lower() == "true" else name.lower()
+    """Return the name that a table has in Spark's own catalogue: in lower case, unless Spark
+    distinguishes case.
+    """
+    return (
+        name if str(properties.get("spark.sql.caseSensitive")).lower() == "true" else name.lower()
+    )
 
 
 def _in_datahub(table: DatasetId, kinds: Sequence[str], settings: LineageSettings) -> DatasetId:
@@ -126,11 +157,17 @@ def _in_datahub(table: DatasetId, kinds: Sequence[str], settings: LineageSetting
     place = f"arn:{namespace}" if namespace.startswith("aws:glue:") else namespace
     place = place.lower() if settings.lower_case_dataset_urns else place
     # Tables of several accounts may have the same name.
-    return DatasetId(f"{platform}://{place}" if place in settings.namespaces else platform, table.name)
+    return DatasetId(
+        f"{platform}://{place}" if place in settings.namespaces else platform, table.name
+    )
 
 
-def _without_selector(dataset: DatasetId, table: DatasetId, facets: Facets) -> tuple[DatasetId, str]:
-    """Split an Iceberg table from the branch, point in time or metadata table that was used; other tables have none."""
+def _without_selector(
+    dataset: DatasetId, table: DatasetId, facets: Facets
+) -> tuple[DatasetId, str]:
+    """Split an Iceberg table from the branch, point in time or metadata table that was used; other
+    tables have none.
+    """
     if table.name.count(".") < 2 or facets["catalog"].get("framework") != "iceberg":
         return table, ""
     name, selector = table_and_selector(table.name, dataset.name)
@@ -147,7 +184,8 @@ def _table(facets: Facets) -> DatasetId | None:
         if identifier.get("type") == "TABLE":
             if name.startswith("table/"):
                 name = name.removeprefix("table/").replace("/", ".")
-            # A name with a slash is a path: OpenLineage names Iceberg tables in Snowflake's catalogue in this way.
+            # A name with a slash is a path: OpenLineage names Iceberg tables in Snowflake's
+            # catalogue in this way.
             if name and "/" not in name:
                 table = DatasetId(as_text(identifier.get("namespace")), name)
     return table
@@ -158,12 +196,15 @@ def _kinds(facets: Facets) -> list[str]:
     catalog = facets["catalog"]
     kinds = (catalog.get("framework"), catalog.get("type"), facets["storage"].get("storageLayer"))
     known = [as_text(kind).lower() for kind in kinds if kind]
-    # OpenLineage takes a Delta table that is read for any table of the metastore, but no other one has a version.
+    # OpenLineage takes a Delta table that is read for any table of the metastore, but no other one
+    # has a version.
     return ["delta", *known] if "version" in facets.facets and {*known} <= {"hive"} else known
 
 
 def _is_changelog(facets: Facets) -> bool:
-    """Return whether the schema has the columns of an Iceberg table's changes, whose names no table may use."""
+    """Return whether the schema has the columns of an Iceberg table's changes, whose names no table
+    may use.
+    """
     text = facets.text("schema")
     return b"_change_type" in text and b"_commit_snapshot_id" in text
 
@@ -171,8 +212,23 @@ def _is_changelog(facets: Facets) -> bool:
 # org.apache.iceberg.MetadataTableType
 METADATA_TABLES = frozenset(
     {
-        *("all_data_files", "all_delete_files", "all_entries", "all_files", "all_manifests", "data_files"),
-        *("delete_files", "entries", "files", "history", "manifests", "metadata_log_entries", "partitions"),
+        *(
+            "all_data_files",
+            "all_delete_files",
+            "all_entries",
+            "all_files",
+            "all_manifests",
+            "data_files",
+        ),
+        *(
+            "delete_files",
+            "entries",
+            "files",
+            "history",
+            "manifests",
+            "metadata_log_entries",
+            "partitions",
+        ),
         *("position_deletes", "refs", "snapshots"),
     }
 )
@@ -181,10 +237,12 @@ _SELECTOR = re.compile(r"(?:branch|tag)_.+|(?:at_timestamp|snapshot_id)_\d+|chan
 
 
 def table_and_selector(name: str, path: str) -> tuple[str, str]:
-    """Split the name of an Iceberg table from the branch, tag, point in time or metadata table that follows it.
+    """Split the name of an Iceberg table from the branch, tag, point in time or metadata table that
+    follows it.
 
     :param name: as in a ``symlinks`` facet, e.g. ``db.orders.snapshots``.
-    :param path: path of the table. A table that is really called ``snapshots`` lies in a folder of that name.
+    :param path: path of the table. A table that is really called ``snapshots`` lies in a folder of
+        that name.
     """
     table, _, last = name.rpartition(".")
     if "." not in table or not (last.lower() in METADATA_TABLES or _SELECTOR.fullmatch(last)):
@@ -214,7 +272,9 @@ class DatasetNamer:
         """Reasons why datasets that :meth:`name` was called for have no usable URN."""
 
     def name(self, dataset: DatasetId) -> DatasetName | None:
-        """Return the name of the dataset, or of the table behind its path; ``None`` if it has no usable URN."""
+        """Return the name of the dataset, or of the table behind its path; ``None`` if it has no
+        usable URN.
+        """
         name = self.name_or_reason(dataset)
         if type(name) is DatasetName:
             return name
@@ -241,7 +301,9 @@ class DatasetNamer:
         return is_file and not self.is_whole_path(dataset)
 
     def name_or_reason(self, dataset: DatasetId) -> DatasetName | str:
-        """Return the dataset's name, or the reason why it has none, without adding it to :attr:`unusable`."""
+        """Return the dataset's name, or the reason why it has none, without adding it to
+        :attr:`unusable`.
+        """
         try:
             return self._cache[dataset]
         except KeyError:
@@ -266,7 +328,9 @@ class DatasetNamer:
         return name
 
     def _plain_name(self, dataset: DatasetId) -> DatasetName | None:
-        """Return the name by OpenLineage's, regardless of a table behind a path; ``None`` if there is no platform."""
+        """Return the name by OpenLineage's, regardless of a table behind a path; ``None`` if it
+        has no platform.
+        """
         namespace, name = dataset.namespace.strip(), dataset.name
         if self._settings.lower_case_dataset_urns:
             namespace, name = namespace.lower(), name.lower()
@@ -277,15 +341,22 @@ class DatasetNamer:
         if scheme in _PATH_PLATFORMS:
             return self._of_uri(_join(namespace, name))
         platform = _SCHEME_PLATFORMS.get(scheme, scheme).strip()
-        return self._named(platform, namespace.partition("://")[2], name, namespace) if platform else None
+        return (
+            self._named(platform, namespace.partition("://")[2], name, namespace)
+            if platform
+            else None
+        )
 
     def _of_uri(self, uri: str) -> DatasetName:
         """Name a path with a scheme, e.g. ``s3://bucket/a/b``."""
         settings, uri = self._settings, uri.rstrip("/")
         scheme, _, path = uri.partition("://")
         if "://" in path:
-            # The Java listener treats such a text as a path without a scheme: DataHub may already have this URN.
-            return DatasetName(FALLBACK_PLATFORM, uri, settings.env, settings.dataset_platform_instance)
+            # The Java listener treats such a text as a path without a scheme: DataHub may already
+            # have this URN.
+            return DatasetName(
+                FALLBACK_PLATFORM, uri, settings.env, settings.dataset_platform_instance
+            )
         platform = _PATH_PLATFORMS.get(scheme, FALLBACK_PLATFORM)
         for spec in self._specs(platform):
             for pattern in spec.path_spec_list:
@@ -295,7 +366,9 @@ class DatasetNamer:
         return DatasetName(platform, name, settings.env, settings.dataset_platform_instance)
 
     def _of_spec(self, spec: PathSpec, name: str) -> DatasetName:
-        return DatasetName(spec.platform, name, spec.env or self._settings.env, spec.platform_instance)
+        return DatasetName(
+            spec.platform, name, spec.env or self._settings.env, spec.platform_instance
+        )
 
     def _specs(self, platform: str) -> list[PathSpec]:
         return [spec for spec in self._settings.path_specs if spec.platform == platform]
@@ -306,13 +379,16 @@ class DatasetNamer:
     def _named(self, platform: str, authority: str, name: str, namespace: str) -> DatasetName:
         """Name a table, a topic, or a path whose host is not part of its name.
 
-        Path specs and the partition pattern apply to these paths too (Deviation 16). A path spec may start with scheme
-        and host, with the scheme alone, or with the path. The name keeps its leading slash.
+        Path specs and the partition pattern apply to these paths too (Deviation 16). A path spec
+        may start with scheme and host, with the scheme alone, or with the path. The name keeps its
+        leading slash.
         """
         specs = self._specs(platform)
         if name.startswith("/"):
             path = name.rstrip("/")
-            prefixes = list(dict.fromkeys((f"{platform}://{authority}", f"{platform}://", f"{platform}:", "")))
+            prefixes = list(
+                dict.fromkeys((f"{platform}://{authority}", f"{platform}://", f"{platform}:", ""))
+            )
             for spec in specs:
                 for pattern, prefix in product(spec.path_spec_list, prefixes):
                     if (matched := _match_path(prefix + path, pattern)) is not None:
@@ -320,18 +396,27 @@ class DatasetNamer:
             cut = self._without_partition(path)
             name = cut if cut and cut != path else name
         else:
-            name = self._with_schema(platform, _QUOTED_PART.sub(_unquoted, name) if authority else name)
+            name = self._with_schema(
+                platform, _QUOTED_PART.sub(_unquoted, name) if authority else name
+            )
         # The namespace of a table behind a path is its platform and the catalogue's own (Symlinks).
         places = self._settings.namespaces
-        specs = [place for key in (namespace, authority) if (place := places.get(key)) is not None] + specs
+        specs = [
+            place for key in (namespace, authority) if (place := places.get(key)) is not None
+        ] + specs
         instance = next((spec.platform_instance for spec in specs if spec.platform_instance), None)
         env = next((spec.env for spec in specs if spec.env), None)
         return DatasetName(
-            platform, name, env or self._settings.env, instance or self._settings.dataset_platform_instance
+            platform,
+            name,
+            env or self._settings.env,
+            instance or self._settings.dataset_platform_instance,
         )
 
     def _with_schema(self, platform: str, name: str) -> str:
-        """Add the default schema (Deviation 11): ``shop.orders`` of PostgreSQL is ``shop.public.orders``."""
+        """Add the default schema (Deviation 11): ``shop.orders`` of PostgreSQL is
+        ``shop.public.orders``.
+        """
         schema = self._settings.default_schemas.get(platform)
         parts = name.split(".")
         if schema and len(parts) == 2 and all(parts) and "/" not in name:
@@ -340,7 +425,9 @@ class DatasetNamer:
 
 
 # A part of a table's name, quoted as its database does: "a", `a` or [a].
-_QUOTED_PART = re.compile(r"""(?<![^.])(?:"(?:[^"]|"")+"|`(?:[^`]|``)+`|\[(?:[^\]]|\]\])+\])(?![^.])""")
+_QUOTED_PART = re.compile(
+    r"""(?<![^.])(?:"(?:[^"]|"")+"|`(?:[^`]|``)+`|\[(?:[^\]]|\]\])+\])(?![^.])"""
+)
 
 
 def _unquoted(part: re.Match[str]) -> str:
@@ -358,7 +445,8 @@ def _join(namespace: str, name: str) -> str:
 
 
 def _match_path(path: str, pattern: str) -> str | None:
-    """Return the path up to the folder at ``{table}`` in the pattern, or ``None`` if the pattern does not match.
+    """Return the path up to the folder at ``{table}`` in the pattern, or ``None`` if the pattern
+    does not match.
 
     ``s3://b/foo/tests/bar.avro`` with ``s3://b/foo/{table}/*`` gives ``s3://b/foo/tests``.
     """
@@ -382,9 +470,11 @@ _NO_WORD = re.compile(
 
 
 def have_own_names(files: Collection[str]) -> bool:
-    """Return whether several files that one query lists have names of their own: ``orders.csv`` and ``refunds.csv``.
+    """Return whether several files that one query lists have names of their own: ``orders.csv`` and
+    ``refunds.csv``.
 
-    Files whose names differ in numbers, dates or a letter, such as ``part-1`` and ``part-2``, are parts of a folder.
+    Files whose names differ in numbers, dates or a letter, such as ``part-1`` and ``part-2``, are
+    parts of a folder.
     """
     names = {_NO_WORD.sub("", file.rpartition("/")[2].partition(".")[0]) for file in files}
     return 1 < len(files) == len(names) and len(files) <= _MOST_NAMED_FILES
@@ -414,7 +504,11 @@ def named_paths(paths: Iterable[str], *, are_all: bool = True) -> list[str]:
         else:
             folders[folder if folder and PART_FILE.fullmatch(name) else path] = None
     are_named = are_all and (len(files) == 1 or have_own_names(files))
-    named = {file if are_named else folder: folder for file in files for folder in [file.rpartition("/")[0]]}
+    named = {
+        file if are_named else folder: folder
+        for file in files
+        for folder in [file.rpartition("/")[0]]
+    }
     return [*folders, *(path for path, folder in named.items() if folder not in folders)]
 
 
@@ -428,7 +522,9 @@ def parent_folders(path: str) -> Iterator[str]:
 
 
 def folders_around(dataset: DatasetId) -> Iterator[DatasetId]:
-    """Yield the folders around the path of a dataset, the innermost first, without a slash at their ends."""
+    """Yield the folders around the path of a dataset, the innermost first, without a slash at their
+    ends.
+    """
     return (DatasetId(dataset.namespace, folder) for folder in parent_folders(dataset.name))
 
 

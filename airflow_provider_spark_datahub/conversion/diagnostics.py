@@ -1,6 +1,8 @@
-"""Diagnostics of a conversion: events, datasets and texts that could not be read, converted or kept whole.
+"""Diagnostics of a conversion: events, datasets and texts that could not be read, converted or kept
+whole.
 
-Texts beyond a limit are cut here, and counted. Long texts that must be kept until the last event are compressed.
+Texts beyond a limit are cut here, and counted. Long texts that must be kept until the last event
+are compressed.
 """
 
 from __future__ import annotations
@@ -63,11 +65,14 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
     :param truncations: how many texts or edges exceeded a limit, by kind.
     :param column_gaps: reasons why statements have no column lineage.
     :param unreported_queries: queries that wrote tables which no event names.
-    :param gaps: outputs without inputs or without column lineage, and writes that never happened, each with its query.
+    :param gaps: outputs without inputs or without column lineage, and writes that never happened,
+        each with its query.
     :param rejected_edges: datasets of events that are not edges, with ``capture_evidence``.
-    :param sources: number of edges that events and Spark's event log give, by the edge's ``source``, and how many
-        datasets that only plans name are left out (:data:`LEFT_OUT`); empty if only one of the two was read.
-    :param unnamed_sources: sources and targets that Spark's event log mentions without showing where they are.
+    :param sources: number of edges that events and Spark's event log give, by the edge's
+        ``source``, and how many datasets that only plans name are left out (:data:`LEFT_OUT`);
+        empty if only one of the two was read.
+    :param unnamed_sources: sources and targets that Spark's event log mentions without showing
+        where they are.
     """
 
     rejected_events: int = 0
@@ -102,7 +107,9 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
             self.truncations[kind] = self.truncations.get(kind, 0) + count
         for name in ("column_gaps", "unreported_queries", "unnamed_sources", "gaps"):
             if more := getattr(other, name):
-                setattr(self, name, tuple(dict.fromkeys((*getattr(self, name), *more)))[:MAX_LISTED])
+                setattr(
+                    self, name, tuple(dict.fromkeys((*getattr(self, name), *more)))[:MAX_LISTED]
+                )
         self.rejected_edges += other.rejected_edges
         for source, count in other.sources.items():
             self.sources[source] = self.sources.get(source, 0) + count
@@ -114,9 +121,15 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
         """
         unlisted = self.rejected_events - sum(self.rejections.values())
         return [
-            *(_rejection(reason, count, (places or {}).get(reason)) for reason, count in self.rejections.items()),
+            *(
+                _rejection(reason, count, (places or {}).get(reason))
+                for reason, count in self.rejections.items()
+            ),
             *([f"{counted(unlisted, 'more event')} cannot be converted"] if unlisted else []),
-            *(f"dataset {dataset.namespace} {dataset.name}: {why}" for dataset, why in self.unusable_datasets.items()),
+            *(
+                f"dataset {dataset.namespace} {dataset.name}: {why}"
+                for dataset, why in self.unusable_datasets.items()
+            ),
             *(f"{kind}: {count}" for kind, count in sorted(self.truncations.items())),
         ]
 
@@ -137,7 +150,9 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
 
     def unreported_messages(self) -> list[str]:
         """Return the sentences about tables that neither OpenLineage nor Spark's event log names."""
-        unreported = f"OpenLineage does not name the tables that these queries wrote ({_CATALOG_HINT})"
+        unreported = (
+            f"OpenLineage does not name the tables that these queries wrote ({_CATALOG_HINT})"
+        )
         unnamed = "Spark's event log does not show where these are, so they have no lineage"
         names = {unreported: self.unreported_queries, unnamed: self.unnamed_sources}
         return [f"{sentence}: {', '.join(listed)}" for sentence, listed in names.items() if listed]
@@ -146,16 +161,24 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
 # -- limits
 
 LONG_TEXTS = "texts cut to max_string_length"
-STATEMENTS_LEFT_OUT = "SQL statements left out of column lineage, which would be longer than max_string_length"
+STATEMENTS_LEFT_OUT = (
+    "SQL statements left out of column lineage, which would be longer than max_string_length"
+)
 UNCOUNTED = "rows and bytes: the job ran too long to keep the counts of all its queries"
 MOST_FIELDS = 100_000
-"""Fields after which no further schemas of one job's datasets are written: each takes a kilobyte of memory."""
+"""Fields after which no further schemas of one job's datasets are written: each takes a kilobyte of
+memory.
+"""
 SCHEMAS_LEFT_OUT = f"schemas left out, after {MOST_FIELDS:,} fields of the job's other datasets"
-COLUMN_EDGES_LEFT_OUT = "column edges left out of column lineage, which would be longer than max_string_length"
+COLUMN_EDGES_LEFT_OUT = (
+    "column edges left out of column lineage, which would be longer than max_string_length"
+)
 
 
 def cut(text: str, limit: int) -> str:
-    """Return the text, cut to at most ``limit`` characters; a text that was cut ends with its original length."""
+    """Return the text, cut to at most ``limit`` characters; a text that was cut ends with its
+    original length.
+    """
     if len(text) <= limit:
         return text
     note = f"… (cut: {len(text)} characters)"
@@ -190,12 +213,17 @@ class TextLimit(msgspec.Struct):
         return {key: self.text(value) for key, value in values.items()}
 
     def schema(self, aspect: dict[str, Any]) -> dict[str, Any]:
-        """Return a ``schemaMetadata`` aspect whose raw schema is cut if it is too long; the argument stays as it is."""
+        """Return a ``schemaMetadata`` aspect whose raw schema is cut if it is too long; the
+        argument stays as it is.
+        """
         (kind, platform_schema), *_ = aspect["platformSchema"].items()
         raw = platform_schema["tableSchema"]
         if len(raw) <= self.longest:
             return aspect
-        return {**aspect, "platformSchema": {kind: {**platform_schema, "tableSchema": self.text(raw)}}}
+        return {
+            **aspect,
+            "platformSchema": {kind: {**platform_schema, "tableSchema": self.text(raw)}},
+        }
 
 
 _LONG_BYTES = 4 * 1024

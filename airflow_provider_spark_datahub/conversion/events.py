@@ -1,7 +1,7 @@
 """OpenLineage run events as typed values.
 
-Events are read tolerantly: a null or a wrong type costs only the value itself. From text, only the facets that a rule
-asks for are decoded.
+Events are read tolerantly: a null or a wrong type costs only the value itself. From text, only the
+facets that a rule asks for are decoded.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class DatasetId(NamedTuple):
 
 
 class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Facets of a run, a job or a dataset, which are redacted and decoded when a rule asks for them.
+    """Facets of a run, a job or a dataset, which are redacted and decoded when a rule asks for
+    them.
 
     :param facets: JSON texts by the facets' names.
     :param made: decoded facets by name, and results by rule: see :meth:`once`.
@@ -79,7 +80,9 @@ class Facets(msgspec.Struct, frozen=True, eq=False, gc=False):
         return decoded
 
     def text(self, name: str) -> bytes:
-        """Return the facet for :func:`as_object` to decode later, without the whole event; empty if it is missing."""
+        """Return the facet for :func:`as_object` to decode later, without the whole event; empty if
+        it is missing.
+        """
         if name not in self.facets:
             return b""
         return json_without_secrets(bytes(self.facets[name]))
@@ -104,7 +107,11 @@ class EventDataset(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def version(self) -> str:
         """The version in its ``version`` facet; empty if there is none."""
-        return as_text(self.facets["version"].get("datasetVersion")) if "version" in self.facets else ""
+        return (
+            as_text(self.facets["version"].get("datasetVersion"))
+            if "version" in self.facets
+            else ""
+        )
 
 
 SPARK_LOG = "https://spark.apache.org/docs/latest/monitoring.html"
@@ -175,20 +182,30 @@ class RunEvent(msgspec.Struct, frozen=True, eq=False, gc=False):
         return EventReader().read(event)
 
     def has_datasets_of(self, other: RunEvent) -> bool:
-        """Return whether one reader read both events, and they end with the same job, inputs and outputs."""
-        return self.job is other.job and self.inputs is other.inputs and self.outputs is other.outputs
+        """Return whether one reader read both events, and they end with the same job, inputs and
+        outputs.
+        """
+        return (
+            self.job is other.job and self.inputs is other.inputs and self.outputs is other.outputs
+        )
 
     @property
     def is_of_hive(self) -> bool:
         """Return whether the event may belong to a Hive session."""
         names, job = self.names, self.job
-        if names.hive_session_id or self.producer.endswith("/integration/hive") or job.namespace.startswith("hive://"):
+        if (
+            names.hive_session_id
+            or self.producer.endswith("/integration/hive")
+            or job.namespace.startswith("hive://")
+        ):
             return True
         return names.engine == "hive" and job.texts.job_type not in _OF_SPARK
 
     @property
     def airflow_tags(self) -> list[str] | None:
-        """The tags of the DAG in Airflow's own event, a list or the text of one; ``None`` if there are none."""
+        """The tags of the DAG in Airflow's own event, a list or the text of one; ``None`` if there
+        are none.
+        """
         return self.run_facets.once(_airflow_tags)
 
 
@@ -213,7 +230,9 @@ def _job_texts(facets: Facets) -> _JobTexts:
         sql=as_text(as_object(facets.facets.get("sql")).get("query")).strip(),
         description=as_text(facets["documentation"].get("description")) or None,
         owner_names=tuple(name for name in names if name and not name.endswith(":")),
-        tags=tuple(name for tag in as_objects(facets["tags"].get("tags")) if (name := tag_name(tag))),
+        tags=tuple(
+            name for tag in as_objects(facets["tags"].get("tags")) if (name := tag_name(tag))
+        ),
         is_streaming=job_type.get("processingType") == "STREAMING",
     )
 
@@ -325,7 +344,9 @@ class _Parts(Generic[_T]):
 
 
 class EventReader:
-    """Reader of the events of one conversion, which repeat their parts byte by byte: it reads each of them once."""
+    """Reader of the events of one conversion, which repeat their parts byte by byte: it reads each
+    of them once.
+    """
 
     def __init__(self) -> None:
         self._facets = _Parts(_facets)
@@ -341,7 +362,8 @@ class EventReader:
             try:
                 return self._of_text(event)
             except NOT_DECODABLE:
-                # A null or a wrong type must cost only the value itself: read without expecting types.
+                # A null or a wrong type must cost only the value itself: read without expecting
+                # types.
                 try:
                     event = decoded_json(event)
                 except ValueError as error:
@@ -351,7 +373,10 @@ class EventReader:
     def _of_text(self, text: bytes | bytearray) -> RunEvent:
         wire = _decode_event(text)
         run = wire.run.run_id, self._facets.read(wire.run.facets)
-        job, inputs, outputs = self._job.read(wire.job), *map(self._datasets.read, (wire.inputs, wire.outputs))
+        job, inputs, outputs = (
+            self._job.read(wire.job),
+            *map(self._datasets.read, (wire.inputs, wire.outputs)),
+        )
         return _checked(wire.event_type, wire.event_time, wire.producer, run, job, inputs, outputs)
 
 
@@ -360,7 +385,9 @@ def _facets(text: bytes) -> Facets:
 
 
 def _facets_of_use(text: bytes) -> Facets:
-    """Read the facets of a dataset's use, which are mostly the same for all datasets, unlike its own facets."""
+    """Read the facets of a dataset's use, which are mostly the same for all datasets, unlike its
+    own facets.
+    """
     try:
         return _facets(text)
     except NOT_DECODABLE:
@@ -373,7 +400,9 @@ def _job(text: bytes) -> _Job:
     return _Job(redact_text(job.name), redact_text(job.namespace), facets, _job_texts(facets))
 
 
-def _datasets(facets: _Parts[Facets], uses: _Parts[Facets], text: bytes) -> tuple[EventDataset, ...]:
+def _datasets(
+    facets: _Parts[Facets], uses: _Parts[Facets], text: bytes
+) -> tuple[EventDataset, ...]:
     return tuple(
         EventDataset(
             dataset_id(wire.namespace, wire.name),
@@ -387,8 +416,12 @@ def _datasets(facets: _Parts[Facets], uses: _Parts[Facets], text: bytes) -> tupl
 
 
 _PARTITION_FOLDER = re.compile(r"[A-Za-z_]\w*=[^/]*")
-PART_FILE = re.compile(r"part-(?:[mr]-)?\d{5}(?:[-.].*)?|part-\d+\..+|\d{6}_\d+(?:\..*)?", re.DOTALL)
-"""Name of a file that Spark, Hive or Arrow writes: part-00000-<UUID>-c000.snappy.parquet, 000000_0, part-0.parquet."""
+PART_FILE = re.compile(
+    r"part-(?:[mr]-)?\d{5}(?:[-.].*)?|part-\d+\..+|\d{6}_\d+(?:\..*)?", re.DOTALL
+)
+"""Name of a file that Spark, Hive or Arrow writes: part-00000-<UUID>-c000.snappy.parquet, 000000_0,
+part-0.parquet.
+"""
 
 
 @lru_cache(maxsize=1024)
@@ -405,7 +438,8 @@ def dataset_id(namespace: str, name: str) -> DatasetId:
 
 
 def without_partition_folders(path: str, partition: re.Pattern[str] = _PARTITION_FOLDER) -> str:
-    """Return a path without the folders of partitions at its end, cut one by one: this takes linear time.
+    """Return a path without the folders of partitions at its end, cut one by one: this takes linear
+    time.
 
     :param partition: matches the name of one folder.
     """
@@ -428,7 +462,9 @@ def _of_object(obj: object) -> RunEvent:
         raise EventError(f"not a JSON object but {type(obj).__name__}")
     run, job = as_object(obj.get("run")), as_object(obj.get("job"))
     if not run:
-        raise EventError("not a run event: it has no run (dataset events and job events carry no lineage of a run)")
+        raise EventError(
+            "not a run event: it has no run (dataset events and job events carry no lineage of a run)"
+        )
     name, namespace = (redact_text(as_text(job.get(key))) for key in ("name", "namespace"))
     job_facets = Facets.of(job.get("facets"))
     return _checked(
@@ -447,7 +483,11 @@ def _datasets_of_objects(value: object) -> Iterator[EventDataset]:
         identity = dataset_id(as_text(dataset.get("namespace")), as_text(dataset.get("name")))
         if any(identity):
             yield EventDataset(
-                identity, *(Facets.of(dataset.get(kind)) for kind in ("facets", "outputFacets", "inputFacets"))
+                identity,
+                *(
+                    Facets.of(dataset.get(kind))
+                    for kind in ("facets", "outputFacets", "inputFacets")
+                ),
             )
 
 

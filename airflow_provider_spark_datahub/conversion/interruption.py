@@ -1,6 +1,7 @@
 """Time limit of a conversion, which the caller sets and long loops check.
 
-The time can be over before a single event is converted, which may name a hundred thousand datasets or columns.
+The time can be over before a single event is converted, which may name a hundred thousand datasets
+or columns.
 
 Tests: ``tests/attacks/test_sizes.py``.
 """

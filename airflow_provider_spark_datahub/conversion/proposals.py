@@ -25,8 +25,8 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     """DataHub's MetadataChangeProposal, without its generated classes: one aspect of one entity.
 
     :param entity_type: type as in the entity's URN, e.g. ``dataJob``.
-    :param aspect: the aspect as JSON, which must not be changed; for a ``PATCH`` its operations, or an object around
-        them.
+    :param aspect: the aspect as JSON, which must not be changed; for a ``PATCH`` its operations, or
+        an object around them.
     :param change_type: ``UPSERT`` replaces the aspect, ``PATCH`` changes parts of it.
     """
 
@@ -60,13 +60,17 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
 
     @property
     def _stored_aspect(self) -> dict[str, Any]:
-        """A patch with its content type: acryl-datahub's reader would send ``{"json": …}`` as a whole aspect."""
+        """A patch with its content type: acryl-datahub's reader would send ``{"json": …}`` as a
+        whole aspect.
+        """
         if self.change_type == "PATCH":
             return {"value": self.value, "contentType": JSON_PATCH_CONTENT_TYPE}
         return {"json": self.aspect}
 
     def to_obj(self) -> dict[str, Any]:
-        """Return the proposal as ``MetadataChangeProposalWrapper.to_obj(simplified_structure=True)`` writes it."""
+        """Return the proposal as
+        ``MetadataChangeProposalWrapper.to_obj(simplified_structure=True)`` writes it.
+        """
         obj: dict[str, Any] = msgspec.to_builtins(_line(self))
         return obj
 
@@ -82,9 +86,13 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
         """
         try:
             line = msgspec.convert(obj, _Line)
-            content = json.loads(line.aspect["value"]) if "value" in line.aspect else line.aspect["json"]
+            content = (
+                json.loads(line.aspect["value"]) if "value" in line.aspect else line.aspect["json"]
+            )
         except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
-            raise ProposalFormatError(f"not a stored proposal ({error}): {str(obj)[:200]}") from error
+            raise ProposalFormatError(
+                f"not a stored proposal ({error}): {str(obj)[:200]}"
+            ) from error
         change_type: ChangeType = "PATCH" if line.change_type == "PATCH" else "UPSERT"
         return cls(line.entity_type, line.entity_urn, line.aspect_name, content, change_type)
 
@@ -110,7 +118,9 @@ def _line(proposal: Proposal) -> _Line:
 
 
 def json_lines(proposals: Iterable[Proposal]) -> bytes:
-    """Return proposals as lines of JSON in UTF-8, each as :meth:`Proposal.to_json` writes it, with its newline."""
+    """Return proposals as lines of JSON in UTF-8, each as :meth:`Proposal.to_json` writes it, with
+    its newline.
+    """
     return b"\n".join([*map(encoded_json, map(_line, proposals)), b""])
 
 
@@ -119,10 +129,15 @@ def status(entity_type: str, urn: str) -> Proposal:
     return Proposal(entity_type, urn, "status", {"removed": False})
 
 
-def platform_instance(entity_type: str, urn: str, platform: str, instance: str | None) -> Iterator[Proposal]:
+def platform_instance(
+    entity_type: str, urn: str, platform: str, instance: str | None
+) -> Iterator[Proposal]:
     """Yield the aspect that names an entity's platform instance, if it has one."""
     if instance:
-        aspect = {"platform": urns.platform_urn(platform), "instance": urns.platform_instance_urn(platform, instance)}
+        aspect = {
+            "platform": urns.platform_urn(platform),
+            "instance": urns.platform_instance_urn(platform, instance),
+        }
         yield Proposal(entity_type, urn, "dataPlatformInstance", aspect)
 
 
@@ -130,21 +145,36 @@ _OWNER_KEYS = {"owners": ["owner", "type", "typeUrn", "attribution␟source"]}
 _TAG_KEYS = {"tags": ["attribution␟source", "tag"]}
 
 
-def added_owners(entity_type: str, urn: str, owners: Iterable[tuple[str, str]]) -> Iterator[Proposal]:
-    """Yield the patch that adds owners, each with URN and type (DataHub's ``OwnershipType``), to an entity."""
+def added_owners(
+    entity_type: str, urn: str, owners: Iterable[tuple[str, str]]
+) -> Iterator[Proposal]:
+    """Yield the patch that adds owners, each with URN and type (DataHub's ``OwnershipType``), to an
+    entity.
+    """
     added = [
-        _added(f"/owners/{pointer_part(owner)}/{kind}//", {"owner": owner, "type": kind, "source": {"type": "SERVICE"}})
+        _added(
+            f"/owners/{pointer_part(owner)}/{kind}//",
+            {"owner": owner, "type": kind, "source": {"type": "SERVICE"}},
+        )
         for owner, kind in owners
     ]
     if added:
-        yield Proposal(entity_type, urn, "ownership", {"arrayPrimaryKeys": _OWNER_KEYS, "patch": added}, "PATCH")
+        yield Proposal(
+            entity_type,
+            urn,
+            "ownership",
+            {"arrayPrimaryKeys": _OWNER_KEYS, "patch": added},
+            "PATCH",
+        )
 
 
 def added_tags(entity_type: str, urn: str, tags: Iterable[str]) -> Iterator[Proposal]:
     """Yield the patch that adds tags, given by URN, to an entity."""
     added = [_added(f"/tags//{pointer_part(tag)}", {"tag": tag}) for tag in tags]
     if added:
-        yield Proposal(entity_type, urn, "globalTags", {"arrayPrimaryKeys": _TAG_KEYS, "patch": added}, "PATCH")
+        yield Proposal(
+            entity_type, urn, "globalTags", {"arrayPrimaryKeys": _TAG_KEYS, "patch": added}, "PATCH"
+        )
 
 
 def _added(path: str, value: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Redaction of secrets in texts and names that everyone can read in DataHub (conversion rules, section 5)."""
+"""Redaction of secrets in texts and names that everyone can read in DataHub (conversion rules,
+section 5).
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,22 @@ REDACTED = "*********(redacted)"
 
 # Bounds on repetitions keep the search linear.
 # An `@` or a `/` may stand in the password; digits and then an end are a port, not a password.
-_URL_USERINFO = re.compile(r"""(://)[^/?#\s@:]{0,256}:(?!\d+(?:[;,/?#\s]|$))(?:[^/?#\s]{0,256}|[^\s@"']{0,256})@""")
-_ORACLE_LOGIN = re.compile(r"""(jdbc:oracle:\w+:)[^/\s@]{0,128}/(?:"[^"]{0,128}"|[^\s@"]{0,128})(?=@)""", re.IGNORECASE)
-# Other words than names of secrets before a secret: a signature in a URL, SQL's own clause, and HTTP's.
+_URL_USERINFO = re.compile(
+    r"""(://)[^/?#\s@:]{0,256}:(?!\d+(?:[;,/?#\s]|$))(?:[^/?#\s]{0,256}|[^\s@"']{0,256})@"""
+)
+_ORACLE_LOGIN = re.compile(
+    r"""(jdbc:oracle:\w+:)[^/\s@]{0,128}/(?:"[^"]{0,128}"|[^\s@"]{0,128})(?=@)""", re.IGNORECASE
+)
+# Other words than names of secrets before a secret: a signature in a URL, SQL's own clause, and
+# HTTP's.
 _OTHER_WORDS = ("sig=", "identified", "bearer", "private key")
 _BEGIN = (
     rf"{SECRET_NAME.pattern}|(?<![a-z])sig(?==)|identified(?=\s)|bearer(?=\s)"
     r"|-----BEGIN\ [A-Z\ ]{0,30}PRIVATE\ KEY"
 )
-# A quoted value may contain quotes, doubled or behind a backslash, and lack its end if the text was cut. The engine
-# remembers each turn of a loop that may give back what it took, unless it is possessive.
+# A quoted value may contain quotes, doubled or behind a backslash, and lack its end if the text was
+# cut. The engine remembers each turn of a loop that may give back what it took, unless it is
+# possessive.
 _QUOTED = r"""(?:"(?:[^"\\]++|""|\\.)*+(?:"|\\?$)|'(?:[^'\\]++|''|\\.)*+(?:'|\\?$))"""
 _ASSIGNMENT = re.compile(
     rf"""(?P<key>(?:{_BEGIN})[\w.-]{{0,64}})
@@ -63,7 +71,9 @@ _LONGEST_BEGIN = 64
 _UNCHECKED_CHARACTERS = 64 * 1024
 
 MAX_TEXT = 2_000_000
-"""Characters of a text that are searched for secrets, in a few seconds at worst; the rest is cut off."""
+"""Characters of a text that are searched for secrets, in a few seconds at worst; the rest is cut
+off.
+"""
 LONGEST_LOGIN = 600
 """Characters of ``://user:password@``, as far as it is recognised."""
 _TURNS = 3
@@ -74,8 +84,8 @@ _MAX_KEY = 256
 def redact(key: str, value: str, pattern: str | None = None) -> str:
     """Return the value without secrets, or :data:`REDACTED` if the key names a secret.
 
-    :param pattern: the job's own ``spark.redaction.regex``, in addition to Spark's default. If :func:`_secret_keys`
-        cannot apply it, every value may be a secret.
+    :param pattern: the job's own ``spark.redaction.regex``, in addition to Spark's default. If
+        :func:`_secret_keys` cannot apply it, every value may be a secret.
     """
     if SECRET_NAME.search(key) or (pattern and _matches(pattern, key)):
         return REDACTED
@@ -83,7 +93,8 @@ def redact(key: str, value: str, pattern: str | None = None) -> str:
 
 
 def redact_text(text: str, longest: int = MAX_TEXT) -> str:
-    """Return a free text (SQL, a description, a URL) without ``user:password@`` and without assigned secrets.
+    """Return a free text (SQL, a description, a URL) without ``user:password@`` and without
+    assigned secrets.
 
     :param longest: a longer text is cut before it is searched, and ends with its original length.
     """
@@ -115,7 +126,8 @@ _redact_long_again = lru_cache(maxsize=4)(_redacted)
 
 
 def _replaced(pattern: re.Pattern[str], begin: re.Pattern[str], replacement: str, text: str) -> str:
-    """Return the text with all matches replaced, as by ``pattern.sub``; in a long text, check the time on the way.
+    """Return the text with all matches replaced, as by ``pattern.sub``; in a long text, check the
+    time on the way.
 
     :param begin: matches at most :data:`_LONGEST_BEGIN` characters at the beginning of each match.
     """
@@ -139,7 +151,9 @@ def _replaced(pattern: re.Pattern[str], begin: re.Pattern[str], replacement: str
 
 
 def _may_hold_secrets(text: str) -> bool:
-    """Return whether a text has a part of a word that a secret follows. Searching for one after another is fastest."""
+    """Return whether a text has a part of a word that a secret follows. Searching for one after
+    another is fastest.
+    """
     lower = text.lower()
     for part in _PARTS:  # noqa: SIM110 (a generator takes longer)
         if part in lower:
@@ -162,7 +176,9 @@ def _secret_words(text: str) -> Iterator[int]:
     for word in (*SECRET_WORDS, *_OTHER_WORDS, "key"):
         at = lower.find(word)
         while at >= 0:
-            if word != "key" or lower[max(0, at - _LONGEST_KIND) : at].rstrip("._-").endswith(KINDS_OF_KEYS):
+            if word != "key" or lower[max(0, at - _LONGEST_KIND) : at].rstrip("._-").endswith(
+                KINDS_OF_KEYS
+            ):
                 yield at
             at = lower.find(word, at + len(word))
 
@@ -178,7 +194,13 @@ def redact_name(name: str) -> str:
         return name
     path, mark, query = name.partition("?")
     rest = "" if redact_text(query) != query else mark + query
-    return "".join(part if index % 2 else redact_text(part) for index, part in enumerate(_PARTITION.split(path))) + rest
+    return (
+        "".join(
+            part if index % 2 else redact_text(part)
+            for index, part in enumerate(_PARTITION.split(path))
+        )
+        + rest
+    )
 
 
 _MAX_DEPTH = 100
@@ -186,7 +208,9 @@ _TOO_DEEP = f"… (nested more than {_MAX_DEPTH} levels deep)"
 
 
 def json_without_secrets(text: bytes) -> bytes:
-    """Redact every string of a JSON text, which is decoded only if it may hold a secret; ``null`` if it cannot be."""
+    """Redact every string of a JSON text, which is decoded only if it may hold a secret; ``null``
+    if it cannot be.
+    """
     if b"@" not in text and not _may_hold_secrets(text.decode("latin-1")):
         return text
     try:
@@ -198,7 +222,8 @@ def json_without_secrets(text: bytes) -> bytes:
 
 
 def _without_secrets(value: Any, key: str = "", depth: int = 0) -> Any:
-    """Return a decoded value with every string redacted, and without values that are nested too deeply.
+    """Return a decoded value with every string redacted, and without values that are nested too
+    deeply.
 
     :param key: the name of the value.
     """
@@ -207,9 +232,13 @@ def _without_secrets(value: Any, key: str = "", depth: int = 0) -> Any:
     if depth > _MAX_DEPTH and isinstance(value, dict | list):
         return _TOO_DEEP
     if isinstance(value, dict):
-        named = next((value[kind] for kind in ("key", "name") if isinstance(value.get(kind), str)), "")
+        named = next(
+            (value[kind] for kind in ("key", "name") if isinstance(value.get(kind), str)), ""
+        )
         return {
-            redact("", name): _without_secrets(item, named if name == "value" and named else name, depth + 1)
+            redact("", name): _without_secrets(
+                item, named if name == "value" and named else name, depth + 1
+            )
             for name, item in in_time(value.items())
         }
     if isinstance(value, list):
@@ -218,13 +247,18 @@ def _without_secrets(value: Any, key: str = "", depth: int = 0) -> Any:
 
 
 def redacted_trace(error: BaseException) -> str:
-    """Return an exception with its stack trace, for a log: libraries quote URLs and options in their messages."""
+    """Return an exception with its stack trace, for a log: libraries quote URLs and options in
+    their messages.
+    """
     return printable_lines(redact_text("".join(traceback.format_exception(error))))
 
 
 def _without_logins(text: str) -> str:
-    """Return the text without the ``user:password@`` in its URLs. A user alone stays: ``abfss://container@account``."""
-    # The rest of a broken URL may look like another URL. Only a text that is made to take long needs more turns.
+    """Return the text without the ``user:password@`` in its URLs. A user alone stays:
+    ``abfss://container@account``.
+    """
+    # The rest of a broken URL may look like another URL. Only a text that is made to take long
+    # needs more turns.
     for _ in range(_TURNS):
         if "@" not in text or (without := _replaced(_URL_USERINFO, _URL, r"\1", text)) == text:
             return text
@@ -237,14 +271,16 @@ def _matches(pattern: str, key: str) -> bool:
     return compiled is None or len(key) > _MAX_KEY or bool(compiled.search(key))
 
 
-# Parts that can match in several places or ways: repetitions, options, and a second group with branches.
+# Parts that can match in several places or ways: repetitions, options, and a second group with
+# branches.
 _MANY_WAYS = re.compile(r"[*+?{]|\(.*\(", re.DOTALL)
 _MAX_PATTERN = 1_000
 
 
 @lru_cache(maxsize=32)
 def _secret_keys(pattern: str) -> re.Pattern[str] | None:
-    """Compile a job's own pattern of secret keys; ``None`` if a match may take long, or if it is not valid.
+    """Compile a job's own pattern of secret keys; ``None`` if a match may take long, or if it is
+    not valid.
 
     Python's engine tries every way to match, and ``(a+)+$`` has exponentially many.
     """

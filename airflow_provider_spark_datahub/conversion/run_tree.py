@@ -13,7 +13,13 @@ from msgspec import structs
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.aspects import input_output
 from airflow_provider_spark_datahub.conversion.events import iso_instant
-from airflow_provider_spark_datahub.conversion.facets.run import KIND, DataInterval, ProcessInstance, RunType, run_event
+from airflow_provider_spark_datahub.conversion.facets.run import (
+    KIND,
+    DataInterval,
+    ProcessInstance,
+    RunType,
+    run_event,
+)
 from airflow_provider_spark_datahub.conversion.history.changes import SilentTasks
 from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
@@ -37,14 +43,18 @@ _OWNER_TYPE = "DEVELOPER"
 
 
 class AirflowSite(msgspec.Struct, frozen=True):
-    """Identity of an Airflow installation, from the section ``[datahub]`` that DataHub's own Airflow plugin reads."""
+    """Identity of an Airflow installation, from the section ``[datahub]`` that DataHub's own
+    Airflow plugin reads.
+    """
 
     cluster: str = "prod"
     platform_instance: str | None = None
 
     @property
     def environment(self) -> dict[str, str]:
-        """The field ``env`` of DataFlow and DataJob, if the cluster is one of DataHub's environments."""
+        """The field ``env`` of DataFlow and DataJob, if the cluster is one of DataHub's
+        environments.
+        """
         env = self.cluster.upper()
         return {"env": env} if env in ENVIRONMENTS else {}
 
@@ -62,7 +72,11 @@ class AirflowSite(msgspec.Struct, frozen=True):
 
         :param map_index: -1 for a task that is not mapped.
         """
-        key = {"cluster": self.cluster, "orchestrator": _ORCHESTRATOR, "id": f"{dag_id}_{task_id}_{run_id}"}
+        key = {
+            "cluster": self.cluster,
+            "orchestrator": _ORCHESTRATOR,
+            "id": f"{dag_id}_{task_id}_{run_id}",
+        }
         if map_index >= 0:
             key["map_index"] = str(map_index)
         return urns.dpi_urn(urns.guid(key))
@@ -71,7 +85,12 @@ class AirflowSite(msgspec.Struct, frozen=True):
 def owner_urns(names: Iterable[str], *, as_groups: bool = False) -> tuple[str, ...]:
     """Return the URNs of users or groups, sorted. A name that is a URN already stays as it is."""
     kind = "corpGroup" if as_groups else "corpuser"
-    return tuple(sorted(name if name.startswith("urn:li:") else f"urn:li:{kind}:{urns.encode(name)}" for name in names))
+    return tuple(
+        sorted(
+            name if name.startswith("urn:li:") else f"urn:li:{kind}:{urns.encode(name)}"
+            for name in names
+        )
+    )
 
 
 def tag_urns(names: Iterable[str]) -> tuple[str, ...]:
@@ -84,7 +103,8 @@ class AirflowInfo:
     """Airflow's description of a DAG or a task, for its DataFlow or DataJob.
 
     :param properties: custom properties, named as DataHub's own Airflow plugin names them.
-    :param owners: URNs of users or groups; they are added to those in DataHub, and so are :attr:`tags`, also URNs.
+    :param owners: URNs of users or groups; they are added to those in DataHub, and so are
+        :attr:`tags`, also URNs.
     """
 
     description: str | None = None
@@ -96,7 +116,10 @@ class AirflowInfo:
     def details(self) -> dict[str, Any]:
         """Return the fields that ``dataFlowInfo`` and ``dataJobInfo`` share."""
         known = {"externalUrl": self.url, "description": self.description}
-        return {"customProperties": dict(self.properties), **{key: value for key, value in known.items() if value}}
+        return {
+            "customProperties": dict(self.properties),
+            **{key: value for key, value in known.items() if value},
+        }
 
     def classification(self, entity_type: str, urn: str) -> Iterator[Proposal]:
         """Yield owners and tags. Those that users added in DataHub stay."""
@@ -110,7 +133,8 @@ class DagRun:
 
     :param parent_urn: run that triggered this one, of another DAG.
     :param upstream_urns: runs of other DAGs that wrote the assets that triggered this one.
-    :param due_ms: when the run was due, which orders DAG runs: a cleared run starts after newer runs.
+    :param due_ms: when the run was due, which orders DAG runs: a cleared run starts after newer
+        runs.
     :param logical_ms: its logical date.
     """
 
@@ -141,13 +165,18 @@ class DagRun:
     def end_proposals(
         self, end_ms: int, result: Literal["SUCCESS", "FAILURE"], *, written_by_plugin: bool = False
     ) -> list[Proposal]:
-        """Return the end of the DAG run, with the DAG and the run itself, since its tasks may never have run.
+        """Return the end of the DAG run, with the DAG and the run itself, since its tasks may never
+        have run.
 
         :param written_by_plugin: see :class:`TaskAttempt`.
         """
         outcome = {"type": result, "nativeResultType": _ORCHESTRATOR}
         duration = end_ms - self.start_ms if self.start_ms is not None else None
-        shared: dict[str, Any] = {"interval": self.interval, "durationMillis": duration, "externalUrl": self.url}
+        shared: dict[str, Any] = {
+            "interval": self.interval,
+            "durationMillis": duration,
+            "externalUrl": self.url,
+        }
         end = run_event(self.urn, end_ms, "COMPLETE", result=outcome, **shared)
         return [*_dag_run(self, written_by_plugin=written_by_plugin), end]
 
@@ -155,8 +184,10 @@ class DagRun:
 class UpstreamTask(msgspec.Struct, frozen=True):
     """Upstream task in the same DAG: the nearest whose runs are written to DataHub.
 
-    :param map_indexes: its runs that the task depends on, -1 if it is not mapped; empty if it did not run.
-    :param is_nearest: whether it is the nearest one in the DAG; else it replaces a nearer task that did not run.
+    :param map_indexes: its runs that the task depends on, -1 if it is not mapped; empty if it did
+        not run.
+    :param is_nearest: whether it is the nearest one in the DAG; else it replaces a nearer task that
+        did not run.
     """
 
     task_id: str
@@ -169,12 +200,12 @@ class TaskAttempt:
     """Attempt (try number) of a task run. Times are in ms since the epoch.
 
     :param end_ms: ``None`` while it runs, and so is :attr:`result`.
-    :param written_by_plugin: DataHub's own Airflow plugin writes the DAG, the task and the task run; only the rest is
-        written here.
-    :param only_adds: the edges in DataHub stay: a newer DAG run has already run the task, Spark ran before in this
-        attempt, or the attempt's end was not recorded.
-    :param read_before: URNs of datasets that an earlier Spark job of this attempt read; :attr:`written_before` of
-        those that it wrote.
+    :param written_by_plugin: DataHub's own Airflow plugin writes the DAG, the task and the task
+        run; only the rest is written here.
+    :param only_adds: the edges in DataHub stay: a newer DAG run has already run the task, Spark ran
+        before in this attempt, or the attempt's end was not recorded.
+    :param read_before: URNs of datasets that an earlier Spark job of this attempt read;
+        :attr:`written_before` of those that it wrote.
     """
 
     dag_run: DagRun
@@ -231,17 +262,19 @@ class TaskAttempt:
     def attach(
         self, jobs: Sequence[JobLineage], settings: LineageSettings, sessions: Iterable[str] = ()
     ) -> list[JobLineage]:
-        """Attach Spark jobs: their runs become children of the task run, and the task's job their upstream.
+        """Attach Spark jobs: their runs become children of the task run, and the task's job their
+        upstream.
 
-        A job gets an id of the task's own, unless the settings keep the application's: no other task writes its edges.
-        The run of a query stays a child of its application's or Hive session's run. A run whose events have no kind or
-        data interval gets the DAG run's.
+        A job gets an id of the task's own, unless the settings keep the application's: no other
+        task writes its edges. The run of a query stays a child of its application's or Hive
+        session's run. A run whose events have no kind or data interval gets the DAG run's.
         """
         runs = {job.run_urn for job in jobs} | set(sessions)
         return [_attached(job, self, runs, of_task=settings.spark_job_id == "task") for job in jobs]
 
     def proposals(self, jobs: Sequence[JobLineage] | None = None) -> list[Proposal]:
-        """Return the attempt's Airflow entities: the DAG with its run, and the task with its run, parents first.
+        """Return the attempt's Airflow entities: the DAG with its run, and the task with its run,
+        parents first.
 
         :param jobs: jobs of the task's Spark applications; ``None`` if they are not known (yet).
         """
@@ -262,9 +295,14 @@ class TaskAttempt:
         return [*proposals, *_task_events(self)]
 
 
-def _attached(job: JobLineage, attempt: TaskAttempt, runs: set[str], *, of_task: bool) -> JobLineage:
+def _attached(
+    job: JobLineage, attempt: TaskAttempt, runs: set[str], *, of_task: bool
+) -> JobLineage:
     definition, run, details = job.definition, job.run, job.run.details
-    job_id, upstream_jobs = definition.id, tuple(dict.fromkeys((*definition.upstream_jobs, attempt.job_urn)))
+    job_id, upstream_jobs = (
+        definition.id,
+        tuple(dict.fromkeys((*definition.upstream_jobs, attempt.job_urn))),
+    )
     if of_task:
         task = f"{attempt.dag_run.dag_id}.{attempt.task_id}"
         job_id = task if job_id == definition.flow.flow_id else f"{task}.{job_id}"
@@ -294,7 +332,11 @@ def _run_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Prop
         Proposal(KIND, attempt.urn, "dataProcessInstanceOutput", {"outputs": sorted(outputs)}),
     ]
     # An attempt that failed before it read or wrote leaves what an earlier one read and wrote.
-    return [proposal for proposal in proposals if attempt.result == "SUCCESS" or any(proposal.aspect.values())]
+    return [
+        proposal
+        for proposal in proposals
+        if attempt.result == "SUCCESS" or any(proposal.aspect.values())
+    ]
 
 
 def _job_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Proposal]:
@@ -315,7 +357,9 @@ def _job_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Prop
 
 
 def _edges(lineages: Iterable[Mapping[str, JobDataset]]) -> dict[str, Mapping[str, str]]:
-    """Return the properties of edges, sorted by URN. If lineages disagree, an edge that events name wins."""
+    """Return the properties of edges, sorted by URN. If lineages disagree, an edge that events name
+    wins.
+    """
     edges: dict[str, Mapping[str, str]] = {}
     for datasets in lineages:
         for urn, dataset in datasets.items():
@@ -330,13 +374,19 @@ def _dag_run(dag_run: DagRun, *, written_by_plugin: bool) -> Iterator[Proposal]:
         info = {**dag_run.dag.details(), "name": dag_run.dag_id, **dag_run.site.environment}
         yield Proposal("dataFlow", flow_urn, "dataFlowInfo", info)
         yield status("dataFlow", flow_urn)
-        yield from platform_instance("dataFlow", flow_urn, _ORCHESTRATOR, dag_run.site.platform_instance)
+        yield from platform_instance(
+            "dataFlow", flow_urn, _ORCHESTRATOR, dag_run.site.platform_instance
+        )
         yield from dag_run.dag.classification("dataFlow", flow_urn)
     yield from ProcessInstance(
         dag_run.urn,
         name=f"{dag_run.dag_id}_{dag_run.run_id}",
         created_ms=dag_run.start_ms,
-        properties={"dag_id": dag_run.dag_id, "run_id": dag_run.run_id, **_interval_properties(dag_run)},
+        properties={
+            "dag_id": dag_run.dag_id,
+            "run_id": dag_run.run_id,
+            **_interval_properties(dag_run),
+        },
         url=dag_run.url,
         run_type=dag_run.kind,
         template_urn=flow_urn,
@@ -344,7 +394,13 @@ def _dag_run(dag_run: DagRun, *, written_by_plugin: bool) -> Iterator[Proposal]:
         upstream_urns=dag_run.upstream_urns,
     ).proposals()
     if dag_run.start_ms is not None:
-        yield run_event(dag_run.urn, dag_run.start_ms, "STARTED", interval=dag_run.interval, externalUrl=dag_run.url)
+        yield run_event(
+            dag_run.urn,
+            dag_run.start_ms,
+            "STARTED",
+            interval=dag_run.interval,
+            externalUrl=dag_run.url,
+        )
 
 
 def _interval_properties(dag_run: DagRun) -> dict[str, str]:

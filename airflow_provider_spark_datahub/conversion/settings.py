@@ -1,4 +1,5 @@
-"""Settings of the conversion: one typed model, with the names that DataHub's Java listener has for them.
+"""Settings of the conversion: one typed model, with the names that DataHub's Java listener has for
+them.
 
 Values may be text, JSON or plain objects.
 """
@@ -19,8 +20,9 @@ _APPLICATION = "{application}"
 _RANDOM_SUFFIX = re.compile(r"[a-z0-9]{8}")
 # The script that spark-pipelines submits for each pipeline is cli.py.
 _UNNAMED = re.compile(r"[Nn]one|pyspark[-_]shell|PySparkShell|Spark shell|SparkSQL::.*|cli[._]py")
-# Properties of the listener that are parts of our settings: of pipeline_name (the third alone names no flow) and of
-# platform_instance, of catalog_platforms, and of datasets; the last one is for the job's listener alone.
+# Properties of the listener that are parts of our settings: of pipeline_name (the third alone names
+# no flow) and of platform_instance, of catalog_platforms, and of datasets; the last one is for the
+# job's listener alone.
 _FLOW_NAME = "flow_name"
 _DATABRICKS_CLUSTER = "databricks.cluster"
 _PIPELINE_INSTANCE = "metadata.pipeline.platformInstance"
@@ -30,7 +32,12 @@ _MATERIALIZE = "metadata.dataset.materialize"
 _INCLUDE_SCHEMA = "metadata.dataset.include_schema_metadata"
 _TRIMMERS = "metadata.dataset.openLineageTrimmersEnabled"
 # For each value of "datasets", those of the last two.
-_DATASETS = {"none": (False, False), "written": (False, "written"), "keys": (True, False), "schemas": (True, True)}
+_DATASETS = {
+    "none": (False, False),
+    "written": (False, "written"),
+    "keys": (True, False),
+    "schemas": (True, True),
+}
 DETAILS = ("documentation", "owners", "tags")
 """Values of ``dataset_details``."""
 OTHER_CATALOGS = "*"
@@ -43,19 +50,24 @@ ENVIRONMENTS = (
 
 
 class SettingsError(ValueError):
-    """Setting that does not exist or has a wrong value; the message names it and says what to write instead."""
+    """Setting that does not exist or has a wrong value; the message names it and says what to write
+    instead.
+    """
 
     @classmethod
     def contradiction(cls, first: str, second: str) -> SettingsError:
         """Return the error for two spellings of one setting that have different values."""
-        return cls(f"{first} and {second} are two spellings of one setting and disagree; keep one of them")
+        return cls(
+            f"{first} and {second} are two spellings of one setting and disagree; keep one of them"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class PathSpec:
     """Rule that maps the paths of one platform to datasets.
 
-    :param path_spec_list: patterns such as ``s3://bucket/*/{table}``: ``*`` is one folder, ``{table}`` the dataset's.
+    :param path_spec_list: patterns such as ``s3://bucket/*/{table}``: ``*`` is one folder,
+        ``{table}`` the dataset's.
     :param alias: the user's name of the spec.
     """
 
@@ -86,8 +98,15 @@ def _boolean(name: str, value: object) -> bool:
 def _length(name: str, value: object) -> int:
     text = str(value).strip()
     # A text that is cut needs room to say so.
-    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) < _LEAST_LENGTH:
-        raise SettingsError(f"{name} is {value!r}, want a whole number of characters, {_LEAST_LENGTH} at least")
+    if (
+        isinstance(value, bool)
+        or not text.isascii()
+        or not text.isdigit()
+        or int(text) < _LEAST_LENGTH
+    ):
+        raise SettingsError(
+            f"{name} is {value!r}, want a whole number of characters, {_LEAST_LENGTH} at least"
+        )
     return int(text)
 
 
@@ -107,7 +126,9 @@ def _text_map(name: str, value: object) -> dict[str, str]:
 
 
 def _catalogs(name: str, value: object) -> dict[str, str]:
-    return {catalog.strip().lower(): platform for catalog, platform in _text_map(name, value).items()}
+    return {
+        catalog.strip().lower(): platform for catalog, platform in _text_map(name, value).items()
+    }
 
 
 def _environment(name: str, value: object) -> str:
@@ -149,7 +170,9 @@ def _regexp(name: str, value: object) -> str | None:
     except re.error as error:
         raise SettingsError(f"{name} is {value!r}, want a regular expression: {error}") from error
     if text and _REPEATED_GROUP.search(text):
-        raise SettingsError(f"{name} is {value!r}: it repeats a group, and a match may take exponential time")
+        raise SettingsError(
+            f"{name} is {value!r}: it repeats a group, and a match may take exponential time"
+        )
     return text
 
 
@@ -171,29 +194,38 @@ def _object(name: str, value: object, wanted: str) -> Mapping[Any, Any]:
 def _path_specs(name: str, value: object) -> tuple[PathSpec, ...]:
     """Read ``{platform: {alias: spec}}`` or ``{platform: spec}``.
 
-    A spec is ``{"path_spec_list": […], "env": …, "platform_instance": …}``, or its list of patterns alone.
+    A spec is ``{"path_spec_list": […], "env": …, "platform_instance": …}``, or its list of patterns
+    alone.
     """
     if isinstance(value, tuple) and all(isinstance(item, PathSpec) for item in value):
         return value
     return tuple(
         _path_spec(f"{name}.{platform}{'.' if alias else ''}{alias}", platform, alias, spec)
-        for platform, specs in _object(name, value, ": {platform: {alias: {path_spec_list: […]}}}").items()
+        for platform, specs in _object(
+            name, value, ": {platform: {alias: {path_spec_list: […]}}}"
+        ).items()
         for alias, spec in _by_alias(specs)
     )
 
 
-_DATASET = re.compile(r"urn:li:dataset:\(urn:li:dataPlatform:(?P<platform>[^,()]+),(?P<name>.+),(?P<env>[A-Z_]+)\)")
+_DATASET = re.compile(
+    r"urn:li:dataset:\(urn:li:dataPlatform:(?P<platform>[^,()]+),(?P<name>.+),(?P<env>[A-Z_]+)\)"
+)
 
 
 def split_dataset_urn(urn: str) -> tuple[str, str, str] | None:
-    """Return platform, encoded name and environment of a dataset's URN; ``None`` for any other text."""
+    """Return platform, encoded name and environment of a dataset's URN; ``None`` for any other
+    text.
+    """
     found = _DATASET.fullmatch(urn)
     return (found["platform"], found["name"], found["env"]) if found is not None else None
 
 
 def _dataset_urns(name: str, value: object) -> dict[str, str]:
     found = _text_map(name, value)
-    if wrong := next((urn for pair in found.items() for urn in pair if split_dataset_urn(urn) is None), None):
+    if wrong := next(
+        (urn for pair in found.items() for urn in pair if split_dataset_urn(urn) is None), None
+    ):
         raise SettingsError(f"{name} has {wrong!r}, want URNs of datasets")
     return found
 
@@ -201,15 +233,27 @@ def _dataset_urns(name: str, value: object) -> dict[str, str]:
 def _namespaces(name: str, value: object) -> dict[str, PathSpec]:
     """Read ``{namespace: {"env": …, "platform_instance": …}}``."""
     places = {
-        namespace: place if isinstance(place, PathSpec) else _path_spec(f"{name}.{namespace}", "", "", place)
-        for namespace, place in _object(name, value, ": {namespace: {platform_instance: …, env: …}}").items()
+        namespace: place
+        if isinstance(place, PathSpec)
+        else _path_spec(f"{name}.{namespace}", "", "", place)
+        for namespace, place in _object(
+            name, value, ": {namespace: {platform_instance: …, env: …}}"
+        ).items()
     }
-    if wrong := next((namespace for namespace, place in places.items() if place.path_spec_list), None):
-        raise SettingsError(f"{name}.{wrong} has path specs, want platform_instance and env: set path_specs")
+    if wrong := next(
+        (namespace for namespace, place in places.items() if place.path_spec_list), None
+    ):
+        raise SettingsError(
+            f"{name}.{wrong} has path specs, want platform_instance and env: set path_specs"
+        )
     return places
 
 
-_SPEC_PARTS: dict[str, _Reader] = {"path_spec_list": _texts, "env": _environment, "platform_instance": _text}
+_SPEC_PARTS: dict[str, _Reader] = {
+    "path_spec_list": _texts,
+    "env": _environment,
+    "platform_instance": _text,
+}
 
 
 def _by_alias(specs: object) -> list[tuple[str, object]]:
@@ -222,12 +266,18 @@ def _path_spec(name: str, platform: str, alias: str, spec: object) -> PathSpec:
     if isinstance(spec, str | list | tuple):
         spec = {"path_spec_list": spec}
     if not isinstance(spec, Mapping):
-        raise SettingsError(f"{name} is {spec!r}, want {{path_spec_list: […], env: …, platform_instance: …}}")
+        raise SettingsError(
+            f"{name} is {spec!r}, want {{path_spec_list: […], env: …, platform_instance: …}}"
+        )
     values: dict[str, Any] = {}
     for key, value in spec.items():
         if key not in _SPEC_PARTS:
             close = nearest(str(key), _SPEC_PARTS)
-            hint = f"did you mean {close!r}?" if close else f"known are {', '.join(sorted(_SPEC_PARTS))}"
+            hint = (
+                f"did you mean {close!r}?"
+                if close
+                else f"known are {', '.join(sorted(_SPEC_PARTS))}"
+            )
             raise SettingsError(f"unknown setting {name}.{key}; {hint}")
         if value is not None:
             values[key] = _SPEC_PARTS[key](f"{name}.{key}", value)
@@ -237,16 +287,28 @@ def _path_spec(name: str, platform: str, alias: str, spec: object) -> PathSpec:
     return PathSpec(platform=platform, alias=alias, **values)
 
 
-_READERS_BY_TYPE: dict[type, _Reader] = {bool: _boolean, dict: _text_map, tuple: _texts, type(None): _text}
+_READERS_BY_TYPE: dict[type, _Reader] = {
+    bool: _boolean,
+    dict: _text_map,
+    tuple: _texts,
+    type(None): _text,
+}
 
 
-def _setting(default: Any, meaning: str, read: _Reader | None = None, *, listener: tuple[str, ...] = ()) -> Any:
+def _setting(
+    default: Any, meaning: str, read: _Reader | None = None, *, listener: tuple[str, ...] = ()
+) -> Any:
     """Declare a setting that users can set.
 
     :param read: reader of its values; by default the reader of the default's type.
-    :param listener: names of the listener's properties for it, without their prefix, if they differ from ours.
+    :param listener: names of the listener's properties for it, without their prefix, if they differ
+        from ours.
     """
-    metadata = {"read": read or _READERS_BY_TYPE[type(default)], "meaning": meaning, "listener": listener}
+    metadata = {
+        "read": read or _READERS_BY_TYPE[type(default)],
+        "meaning": meaning,
+        "listener": listener,
+    }
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -254,22 +316,33 @@ def _setting(default: Any, meaning: str, read: _Reader | None = None, *, listene
 
 @dataclass(frozen=True, slots=True)
 class LineageSettings:
-    """Settings of the conversion of OpenLineage events to DataHub metadata. Defaults are those of the Java listener."""
+    """Settings of the conversion of OpenLineage events to DataHub metadata. Defaults are those of
+    the Java listener.
+    """
 
-    orchestrator: str | None = _setting(None, "platform of the flow, instead of the event's processing engine")
-    pipeline_name: str | None = _setting(
-        None, "name of the flow and of the coalesced job; {application} in it stands for the application's own name"
+    orchestrator: str | None = _setting(
+        None, "platform of the flow, instead of the event's processing engine"
     )
-    platform_instance: str | None = _setting(None, "instance of the orchestrator; also the flow's cluster")
+    pipeline_name: str | None = _setting(
+        None,
+        "name of the flow and of the coalesced job; {application} in it stands for the application's own name",
+    )
+    platform_instance: str | None = _setting(
+        None, "instance of the orchestrator; also the flow's cluster"
+    )
     owners: tuple[str, ...] = _setting((), "users or URNs that own the flow")
     tags: tuple[str, ...] = _setting((), "tags of the flow")
     domains: tuple[str, ...] = _setting((), "domain URNs of the flow")
     coalesce_jobs: bool = _setting(True, "one DataJob per application; else one per event")
     spark_job_id: str = _setting(
-        "task", "id of a Spark job below Airflow: task, its own; application, the name", _one_of("task", "application")
+        "task",
+        "id of a Spark job below Airflow: task, its own; application, the name",
+        _one_of("task", "application"),
     )
     use_patch: bool = _setting(
-        False, "add edges and tags to those in DataHub instead of replacing them", listener=("patch.enabled",)
+        False,
+        "add edges and tags to those in DataHub instead of replacing them",
+        listener=("patch.enabled",),
     )
     parent_job_urn: str | None = _setting(
         None, "a DataJob upstream of every job", _job_urn, listener=("parent.datajob_urn",)
@@ -280,7 +353,9 @@ class LineageSettings:
         listener=("metadata.dataset.enableEnhancedMergeIntoExtraction",),
     )
     capture_spark_plan: bool = _setting(False, "keep the logical plan as a property of the flow")
-    env: str = _setting("PROD", "DataHub environment of datasets", _environment, listener=("metadata.dataset.env",))
+    env: str = _setting(
+        "PROD", "DataHub environment of datasets", _environment, listener=("metadata.dataset.env",)
+    )
     dataset_platform_instance: str | None = _setting(
         None, "platform instance of datasets", listener=("metadata.dataset.platformInstance",)
     )
@@ -296,16 +371,23 @@ class LineageSettings:
         False, "lower-case the names of datasets", listener=("metadata.dataset.lowerCaseUrns",)
     )
     default_schemas: Mapping[str, str] = _setting(
-        {"postgres": "public", "mssql": "dbo"}, "schema of database tables that are named without one, by platform"
+        {"postgres": "public", "mssql": "dbo"},
+        "schema of database tables that are named without one, by platform",
     )
     dataset_urns: Mapping[str, str] = _setting(
         {}, "URNs that datasets get in place of their own, as reconcile writes them", _dataset_urns
     )
     namespaces: Mapping[str, PathSpec] = _setting(
-        {}, "platform instance and environment of datasets, by OpenLineage namespace or Glue ARN", _namespaces
+        {},
+        "platform instance and environment of datasets, by OpenLineage namespace or Glue ARN",
+        _namespaces,
     )
-    path_specs: tuple[PathSpec, ...] = _setting((), "which folder of a path is the dataset, by platform", _path_specs)
-    file_partition_regexp: str | None = _setting(None, "pattern to cut off the end of a path", _regexp)
+    path_specs: tuple[PathSpec, ...] = _setting(
+        (), "which folder of a path is the dataset, by platform", _path_specs
+    )
+    file_partition_regexp: str | None = _setting(
+        None, "pattern to cut off the end of a path", _regexp
+    )
     datasets: str = _setting(
         "written",
         "written: write schemas of files that the run wrote; keys: datasetKey and status; schemas: of all datasets",
@@ -326,16 +408,23 @@ class LineageSettings:
         (), "add what the producer says of datasets and of the fields in their schemas", _details
     )
     max_string_length: int = _setting(
-        16_000_000, "the longest text in an aspect, and the longest column lineage of a job, in characters", _length
+        16_000_000,
+        "the longest text in an aspect, and the longest column lineage of a job, in characters",
+        _length,
     )
-    capture_evidence: bool = _setting(False, "write which queries gave each edge of a coalesced job")
+    capture_evidence: bool = _setting(
+        False, "write which queries gave each edge of a coalesced job"
+    )
     openlineage_trimmers: bool | None = None
     """The listener's ``openLineageTrimmersEnabled``; see :attr:`trims_paths`."""
     # Launchers set these two; users cannot.
     suffixed_name: str | None = None
-    """Name to which the launcher appends a random suffix: ``<name>-<8 letters or digits>`` is taken for ``<name>``."""
+    """Name to which the launcher appends a random suffix: ``<name>-<8 letters or digits>`` is taken
+    for ``<name>``.
+    """
     unnamed_as: str | None = None
-    """Name for an application that has none of its own, which Spark calls e.g. ``pyspark-shell``."""
+    """Name for an application that has none of its own, which Spark calls e.g. ``pyspark-shell``.
+    """
 
     def __hash__(self) -> int:
         """Hash the settings that usually differ: settings are the key of many caches."""
@@ -344,12 +433,18 @@ class LineageSettings:
     @property
     def partition_pattern(self) -> re.Pattern[str] | None:
         """:attr:`file_partition_regexp`, compiled to match at a path's end."""
-        return re.compile(f"(?:{self.file_partition_regexp})$") if self.file_partition_regexp else None
+        return (
+            re.compile(f"(?:{self.file_partition_regexp})$") if self.file_partition_regexp else None
+        )
 
     @property
     def trims_paths(self) -> bool:
-        """Whether OpenLineage cuts dates and partitions off the ends of paths: patterns of paths need whole ones."""
-        has_patterns = self.file_partition_regexp or any(spec.path_spec_list for spec in self.path_specs)
+        """Whether OpenLineage cuts dates and partitions off the ends of paths: patterns of paths
+        need whole ones.
+        """
+        has_patterns = self.file_partition_regexp or any(
+            spec.path_spec_list for spec in self.path_specs
+        )
         return not has_patterns if self.openlineage_trimmers is None else self.openlineage_trimmers
 
     @property
@@ -365,7 +460,9 @@ class LineageSettings:
     def domain_warnings(self) -> list[str]:
         """Return a warning for each domain that is left out, as it is not the URN of a domain."""
         unusable = (domain for domain in self.domains if domain not in self.usable_domains)
-        return [f"domain {domain!r} is not the URN of a domain, and is left out" for domain in unusable]
+        return [
+            f"domain {domain!r} is not the URN of a domain, and is left out" for domain in unusable
+        ]
 
     def flow_id(self, application: str) -> str:
         """Return the name of the flow of an application with this name."""
@@ -378,15 +475,17 @@ class LineageSettings:
 
     @classmethod
     def from_mapping(cls, *layers: Mapping[str, Any]) -> LineageSettings:
-        """Read settings from plain values: JSON, YAML, an operator's argument, ``--set`` of the command line.
+        """Read settings from plain values: JSON, YAML, an operator's argument, ``--set`` of the
+        command line.
 
-        Names may be ours or those of the Java listener (with or without ``spark.datahub.``), dotted or nested. Text is
-        accepted for every type: ``"true"`` for a boolean, ``"a,b"`` for a list, JSON for an object.
+        Names may be ours or those of the Java listener (with or without ``spark.datahub.``), dotted
+        or nested. Text is accepted for every type: ``"true"`` for a boolean, ``"a,b"`` for a list,
+        JSON for an object.
 
-        :param layers: settings; a later layer overrides the same settings of an earlier layer, in any spelling.
-            ``None`` is the default.
-        :raises SettingsError: if a name is unknown (the message suggests the nearest one), a value is wrong, or two
-            spellings of one setting in one layer disagree.
+        :param layers: settings; a later layer overrides the same settings of an earlier layer, in
+            any spelling. ``None`` is the default.
+        :raises SettingsError: if a name is unknown (the message suggests the nearest one), a value
+            is wrong, or two spellings of one setting in one layer disagree.
         """
         values: dict[str, Any] = {}
         for layer in layers:
@@ -399,7 +498,10 @@ class LineageSettings:
         values["pipeline_name"] = values.get("pipeline_name") or _composed_name(parts)
         values["platform_instance"] = values.get("platform_instance") or parts[_PIPELINE_INSTANCE]
         if alias := values.pop(_HIVE_ALIAS, None):
-            values["catalog_platforms"] = {OTHER_CATALOGS: alias, **(values.get("catalog_platforms") or {})}
+            values["catalog_platforms"] = {
+                OTHER_CATALOGS: alias,
+                **(values.get("catalog_platforms") or {}),
+            }
         with_keys, with_schemas = values.pop(_MATERIALIZE, None), values.pop(_INCLUDE_SCHEMA, None)
         # The listener writes no schema without the key of its dataset.
         if with_keys:
@@ -410,10 +512,13 @@ class LineageSettings:
         return cls(**{name: value for name, value in values.items() if value is not None})
 
     @classmethod
-    def usable(cls, *layers: Mapping[str, Any]) -> tuple[LineageSettings, list[dict[str, Any]], list[str]]:
+    def usable(
+        cls, *layers: Mapping[str, Any]
+    ) -> tuple[LineageSettings, list[dict[str, Any]], list[str]]:
         """Read settings as :meth:`from_mapping` does, but leave out each one that cannot be used.
 
-        :returns: the settings, the layers of those that are used, and a sentence for each one that is left out.
+        :returns: the settings, the layers of those that are used, and a sentence for each one that
+            is left out.
         """
         used: list[dict[str, Any]] = []
         problems = []
@@ -431,11 +536,16 @@ class LineageSettings:
     @staticmethod
     def settable() -> dict[str, str]:
         """Return the settings that users can set, with their meanings."""
-        return {setting.name: setting.metadata["meaning"] for setting in fields(LineageSettings) if setting.metadata}
+        return {
+            setting.name: setting.metadata["meaning"]
+            for setting in fields(LineageSettings)
+            if setting.metadata
+        }
 
     @staticmethod
     def notes(*layers: Mapping[str, Any]) -> list[str]:
-        """Return a sentence on each setting that is accepted but has no effect, or another effect than elsewhere.
+        """Return a sentence on each setting that is accepted but has no effect, or another effect
+        than elsewhere.
 
         Each sentence starts with the setting as the user wrote it and never shows a secret.
 
@@ -449,15 +559,26 @@ _LEAST_LENGTH = 100
 
 _OF_THE_CONNECTION = "belongs in the Airflow connection: "
 # Path specs may be meant by any other part.
-_S3_PARTS = ("access_key", "bucket", "endpoint", "filename", "prefix", "profile", "region", "secret_key")
+_S3_PARTS = (
+    "access_key",
+    "bucket",
+    "endpoint",
+    "filename",
+    "prefix",
+    "profile",
+    "region",
+    "secret_key",
+)
 _FABRIC = "has no effect: tables of Microsoft Fabric have the names of other tables and paths"
 _ENDS_KNOWN = (
     "has no effect: lineage is delivered when the task ends, however its Spark application ended, and with the "
     "operator's emit_periodically while it runs"
 )
-# Properties of the listener without effect, and why. Their values may be secret and are never shown.
+# Properties of the listener without effect, and why. Their values may be secret and are never
+# shown.
 _NOTES: Mapping[str, str] = {
-    "emitter": _OF_THE_CONNECTION + "its type, datahub-rest, datahub-kafka, datahub-file or datahub-object-store",
+    "emitter": _OF_THE_CONNECTION
+    + "its type, datahub-rest, datahub-kafka, datahub-file or datahub-object-store",
     "file.filename": _OF_THE_CONNECTION + "the host of a datahub-file connection",
     "kafka": "has no effect here: delivery by Kafka is a datahub-kafka connection",
     "legacyLineageCleanup.enabled": "not implemented: edges that old listeners wrote onto datasets stay as they are",
@@ -472,11 +593,15 @@ _NOTES: Mapping[str, str] = {
     "rest.disable_ssl_verification": _OF_THE_CONNECTION + "disable_ssl_verification in its extra",
     "rest.max_retries": _OF_THE_CONNECTION + "retry_max_times in its extra",
     **dict.fromkeys(
-        ("rest.retry_interval", "rest.retry_interval_in_sec"), "has no effect: the time between retries cannot be set"
+        ("rest.retry_interval", "rest.retry_interval_in_sec"),
+        "has no effect: the time between retries cannot be set",
     ),
     "rest.server": _OF_THE_CONNECTION + "its host",
     "rest.token": _OF_THE_CONNECTION + "its password",
-    **{f"s3.{part}": "has no effect here: delivery to S3 is a datahub-object-store connection" for part in _S3_PARTS},
+    **{
+        f"s3.{part}": "has no effect here: delivery to S3 is a datahub-object-store connection"
+        for part in _S3_PARTS
+    },
     "stage_metadata_coalescing": _ENDS_KNOWN,
     "streaming_heartbeat": "has no effect, as in the Java listener",
     "streaming_job": _ENDS_KNOWN,
@@ -491,8 +616,12 @@ _SETTINGS = {setting.name: setting for setting in fields(LineageSettings) if set
 # Our settings and the parts of some, by their names and those of the listener.
 _NAMES: dict[str, str] = {
     **{name: name for name in _SETTINGS},
-    **{other: name for name, setting in _SETTINGS.items() for other in setting.metadata["listener"]},
-    **{part: part for part in (*_FLOW_PARTS, _HIVE_ALIAS, _MATERIALIZE, _INCLUDE_SCHEMA, _TRIMMERS)},
+    **{
+        other: name for name, setting in _SETTINGS.items() for other in setting.metadata["listener"]
+    },
+    **{
+        part: part for part in (*_FLOW_PARTS, _HIVE_ALIAS, _MATERIALIZE, _INCLUDE_SCHEMA, _TRIMMERS)
+    },
     "metadata.dataset.experimental_include_schema_metadata": _INCLUDE_SCHEMA,
     "metadata.table.hive_platform_alias": _HIVE_ALIAS,
 }
@@ -513,7 +642,8 @@ class _Layer:
         self.notes: list[str] = []
         self._values: dict[str, Any] = {}
         self._spellings: dict[str, str] = {}
-        # Our setting, the platform or namespace, the alias of a path spec and its part → spelling and value.
+        # Our setting, the platform or namespace, the alias of a path spec and its part → spelling
+        # and value.
         self._parts: dict[tuple[str, ...], tuple[str, object]] = {}
         for spelling, value in self._leaves("", layer):
             self._add(spelling, value)
@@ -527,25 +657,35 @@ class _Layer:
         :raises SettingsError: if two spellings of one setting disagree.
         """
         values = dict(self._values)
-        composed = {"platform_instance": values.get(_PIPELINE_INSTANCE), "pipeline_name": _composed_name(values)}
+        composed = {
+            "platform_instance": values.get(_PIPELINE_INSTANCE),
+            "pipeline_name": _composed_name(values),
+        }
         for name, other in composed.items():
             rival = next((rival for rival in _RIVALS[name] if values.get(rival) is not None), None)
             if rival and values.get(name) is not None and values[name] != other:
                 raise SettingsError.contradiction(self._spellings[name], self._spellings[rival])
         if (datasets := values.pop("datasets", None)) is not None:
-            for part, is_wanted in zip((_MATERIALIZE, _INCLUDE_SCHEMA), _DATASETS[datasets], strict=True):
+            for part, is_wanted in zip(
+                (_MATERIALIZE, _INCLUDE_SCHEMA), _DATASETS[datasets], strict=True
+            ):
                 if values.setdefault(part, is_wanted) != is_wanted:
-                    raise SettingsError.contradiction(self._spellings["datasets"], self._spellings[part])
+                    raise SettingsError.contradiction(
+                        self._spellings["datasets"], self._spellings[part]
+                    )
         return values
 
     def _leaves(self, prefix: str, settings: Mapping[Any, Any]) -> Iterator[tuple[str, object]]:
         """Yield dotted names and values. An object that is the value of a setting stays whole."""
         for key, value in settings.items():
             if not isinstance(key, str):
-                raise SettingsError(f"the name of a lineage setting must be text, not {prefix}{key!r}")
+                raise SettingsError(
+                    f"the name of a lineage setting must be text, not {prefix}{key!r}"
+                )
             spelling = f"{prefix}{key}"
             name = spelling.removeprefix(_LISTENER_PREFIX)
-            # "platform" with a text is a setting without effect; with an object, it holds the path specs.
+            # "platform" with a text is a setting without effect; with an object, it holds the path
+            # specs.
             is_setting = name in _NAMES or (name in _NOTES and name != _PLATFORM[:-1])
             if isinstance(value, Mapping) and value and not is_setting:
                 yield from self._leaves(f"{spelling}.", value)
@@ -574,7 +714,9 @@ class _Layer:
     def _add_part(self, spelling: str, place: tuple[str, ...], value: object) -> None:
         *before, part = place
         if part == _ALIASES:
-            self._note(spelling, "has no effect: every alias that has settings of its own counts", value)
+            self._note(
+                spelling, "has no effect: every alias that has settings of its own counts", value
+            )
         elif part not in _PARTS:
             close = nearest(part, _PARTS) or next(iter(_PARTS))
             raise SettingsError(_unknown_setting(spelling, spelling.removesuffix(part) + close))
@@ -596,7 +738,11 @@ class _Layer:
                 nested.setdefault(key, {}).setdefault(alias, {})[part] = value
         if setting == "path_specs":
             for aliases in nested.values():
-                of_platform = {part: value for part, value in aliases.get("", {}).items() if part != "path_spec_list"}
+                of_platform = {
+                    part: value
+                    for part, value in aliases.get("", {}).items()
+                    if part != "path_spec_list"
+                }
                 aliases |= {alias: of_platform | spec for alias, spec in aliases.items() if alias}
         return nested
 
@@ -612,7 +758,9 @@ class _Layer:
             self.notes.append(f"{spelling} {note}")
 
     def _unescaped(self, spelling: str, value: object) -> object:
-        r"""Return the value as the listener reads it: a quoted text, in which ``year=\\d+`` means ``year=\d+``."""
+        r"""Return the value as the listener reads it: a quoted text, in which ``year=\\d+`` means
+        ``year=\d+``.
+        """
         if not isinstance(value, str) or "\\" not in value:
             return value
         try:
@@ -620,13 +768,19 @@ class _Layer:
         except ValueError:
             # The listener refuses such a text, so it never had another meaning.
             return value
-        self._note(spelling, f"is read as {text!r}: a backslash is an escape in the Java listener's properties", value)
+        self._note(
+            spelling,
+            f"is read as {text!r}: a backslash is an escape in the Java listener's properties",
+            value,
+        )
         return text
 
 
 def _unknown(spelling: str, name: str) -> SettingsError:
     if spelling.startswith("spark.") and name == spelling:
-        return SettingsError(f"{spelling} is a Spark property, not a lineage setting: put it in the task's 'conf'")
+        return SettingsError(
+            f"{spelling} is a Spark property, not a lineage setting: put it in the task's 'conf'"
+        )
     similar = [other for other in (*_NAMES, *_NOTES) if ("." in other) == ("." in name)]
     close = f"{name}.{next(iter(_PARTS))}" if name.startswith(_PLATFORM) else nearest(name, similar)
     return SettingsError(_unknown_setting(spelling, close and spelling.removesuffix(name) + close))
@@ -638,7 +792,8 @@ def _unknown_setting(spelling: str, close: str | None) -> str:
 
 
 def _composed_name(parts: Mapping[str, Any]) -> str | None:
-    """Return the flow's name as the Java listener composes it, or ``None`` if it is the application's own.
+    """Return the flow's name as the Java listener composes it, or ``None`` if it is the
+    application's own.
 
     :param parts: values of :data:`_FLOW_PARTS`.
     """

@@ -1,6 +1,7 @@
 """URNs of DataHub, and the flows and jobs that events belong to.
 
-URNs are spelled as in acryl-datahub's URN classes. For flows and jobs, see the conversion rules, sections 1 and 2.
+URNs are spelled as in acryl-datahub's URN classes. For flows and jobs, see the conversion rules,
+sections 1 and 2.
 """
 
 from __future__ import annotations
@@ -13,17 +14,25 @@ from dataclasses import dataclass, field
 from string import ascii_letters, digits
 from urllib.parse import quote
 
-from airflow_provider_spark_datahub.conversion.events import EventError, Facets, RunEvent, as_objects, as_text
+from airflow_provider_spark_datahub.conversion.events import (
+    EventError,
+    Facets,
+    RunEvent,
+    as_objects,
+    as_text,
+)
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
-# Characters that DataHub's front end decodes (Deviation 21): https://docs.datahub.com/docs/what/urn/#restrictions
+# Characters that DataHub's front end decodes (Deviation 21):
+# https://docs.datahub.com/docs/what/urn/#restrictions
 _RESERVED = {",": "%2C", "(": "%28", ")": "%29", "␟": quote("␟")}
 _ENCODE = str.maketrans(_RESERVED)
 
 MAX_URN_BYTES = 512
 """GMS silently drops a proposal if its URN, URL-encoded, is longer than this."""
 _DIGEST_CHARACTERS = 12
-# Bytes for the parts of a flow's URN, so that the URN of a job with a short id still fits around it.
+# Bytes for the parts of a flow's URN, so that the URN of a job with a short id still fits around
+# it.
 _MAX_FLOW_BYTES = 441
 # The platform is also the name of a platform instance's platform.
 _MAX_PLATFORM_BYTES = 100
@@ -83,12 +92,16 @@ _OWNER_KINDS = {"user": "corpuser", "team": "corpGroup", "group": "corpGroup"}
 
 
 def owner_urn(name: str) -> str:
-    """Return the URN of a user, or of a group (``team:…``, ``group:…``), or the name itself if it is a URN already."""
+    """Return the URN of a user, or of a group (``team:…``, ``group:…``), or the name itself if it
+    is a URN already.
+    """
     prefix, separator, own_name = name.partition(":")
     if prefix == "urn":
         return name
     kind = _OWNER_KINDS.get(prefix) if separator else None
-    return f"urn:li:{kind}:{encode(own_name.strip())}" if kind else f"urn:li:corpuser:{encode(name)}"
+    return (
+        f"urn:li:{kind}:{encode(own_name.strip())}" if kind else f"urn:li:corpuser:{encode(name)}"
+    )
 
 
 def guid(key: Mapping[str, str]) -> str:
@@ -99,7 +112,8 @@ def guid(key: Mapping[str, str]) -> str:
 
 def is_too_long(urn: str) -> bool:
     """Return whether GMS would drop proposals about this entity because of its URN's length."""
-    # A URL-encoded character takes at most twelve bytes: most URNs are short enough for any encoding.
+    # A URL-encoded character takes at most twelve bytes: most URNs are short enough for any
+    # encoding.
     return len(urn) * 12 > MAX_URN_BYTES and _encoded_bytes(urn) > MAX_URN_BYTES
 
 
@@ -117,7 +131,9 @@ def _shortened(part: str, room: int) -> str:
     """
     if len(part) * 12 <= room or _encoded_bytes(part) <= room:
         return part
-    digest = hashlib.md5(part.encode(errors="surrogatepass"), usedforsecurity=False).hexdigest()[:_DIGEST_CHARACTERS]
+    digest = hashlib.md5(part.encode(errors="surrogatepass"), usedforsecurity=False).hexdigest()[
+        :_DIGEST_CHARACTERS
+    ]
     kept = part[: max(room, 0)]
     while kept and _encoded_bytes(kept) > room - _DIGEST_CHARACTERS - 1:
         kept = kept[: min(len(kept) - 1, len(kept) * room // _encoded_bytes(kept))]
@@ -145,7 +161,9 @@ class FlowIdentity:
     urn: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Build the URN once, because half of a flow's aspects contain it; shorten its longest parts if necessary."""
+        """Build the URN once, because half of a flow's aspects contain it; shorten its longest
+        parts if necessary.
+        """
         parts = [encode(part) for part in (self.orchestrator, self.flow_id, self.cluster)]
         while _encoded_bytes(",".join(parts)) > _MAX_FLOW_BYTES:
             longest = max(range(len(parts)), key=lambda index: _encoded_bytes(parts[index]))
@@ -157,14 +175,19 @@ class FlowIdentity:
         """Return the flow of an event.
 
         :param app_name: the application's own name, from any of its events; empty if none has it.
-        :raises EventError: if the platform that ran the job is unknown, or no flow can be named after the job.
+        :raises EventError: if the platform that ran the job is unknown, or no flow can be named
+            after the job.
         """
         job = event.job
         flow_id = settings.flow_id(app_name or job.name.partition(".")[0])
         if not flow_id:
-            raise EventError(f"job.name {job.name!r} starts with a dot: no flow can be named after it")
+            raise EventError(
+                f"job.name {job.name!r} starts with a dot: no flow can be named after it"
+            )
         cluster = settings.platform_instance or job.namespace or DEFAULT_CLUSTER
-        orchestrator = settings.orchestrator or event.names.engine.strip() or _orchestrator(event.producer)
+        orchestrator = (
+            settings.orchestrator or event.names.engine.strip() or _orchestrator(event.producer)
+        )
         return FlowIdentity(_shortened(orchestrator, _MAX_PLATFORM_BYTES), flow_id, cluster)
 
 
@@ -198,7 +221,9 @@ def display_name(job_id: str) -> str:
 
 
 def _merge_target(event: RunEvent) -> str:
-    """Return the table that Delta's MERGE writes to, from the first source that names it, or an empty text."""
+    """Return the table that Delta's MERGE writes to, from the first source that names it, or an
+    empty text.
+    """
     for line in event.job.texts.sql.splitlines():
         words = line.split()
         if len(words) > 2 and [word.upper() for word in words[:2]] == ["MERGE", "INTO"]:

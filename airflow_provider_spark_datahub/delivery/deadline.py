@@ -39,15 +39,17 @@ class Deadline:
     def run(self, call: Callable[[], None]) -> bool:
         """Run ``call``, and wait for it until the deadline at most.
 
-        A socket's timeout only bounds the wait for the *next* bytes: slow servers, name lookups and hung file systems
-        outlast it. So the call runs in a daemon thread (the interpreter joins those of an executor).
+        A socket's timeout only bounds the wait for the *next* bytes: slow servers, name lookups and
+        hung file systems outlast it. So the call runs in a daemon thread (the interpreter joins
+        those of an executor).
 
-        :returns: True if the call ended, False if it was left behind. It must check the deadline itself before it
-            begins more.
+        :returns: True if the call ended, False if it was left behind. It must check the deadline
+            itself before it begins more.
         :raises BaseException: whatever the call raised before the deadline.
         """
-        # Read the deadline only once. If somebody brings it forward meanwhile, the call begins nothing more, but this
-        # still waits for the call to end, so that the other thread can rely on that.
+        # Read the deadline only once. If somebody brings it forward meanwhile, the call begins
+        # nothing more, but this still waits for the call to end, so that the other thread can rely
+        # on that.
         seconds = self.remaining()
         return bool(seconds) and _Call(call).run_within(seconds)
 
@@ -59,7 +61,8 @@ class _NoThreadError(RuntimeError):
 class _Call:
     """Call in a thread of its own, and its outcome.
 
-    A handler of a signal may interrupt the caller anywhere and raise, or make a call itself: it waits by a plain lock.
+    A handler of a signal may interrupt the caller anywhere and raise, or make a call itself: it
+    waits by a plain lock.
     """
 
     __slots__ = ("done", "error", "run")
@@ -89,9 +92,12 @@ class _Call:
         except RuntimeError as error:
             if threading.main_thread().is_alive():
                 raise _NoThreadError(str(error)) from error
-            # From Python 3.12 on, a process that is exiting starts no thread: run the call here, without a limit.
+            # From Python 3.12 on, a process that is exiting starts no thread: run the call here,
+            # without a limit.
             self._attempt()
-        if not self.done.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)) and not self.done.acquire(timeout=grace):
+        if not self.done.acquire(
+            timeout=min(seconds, threading.TIMEOUT_MAX)
+        ) and not self.done.acquire(timeout=grace):
             return False
         self.done.release()
         if self.error is not None:
@@ -105,18 +111,22 @@ _LEAST_SECONDS = 0.5
 """Shortest such limit, even if less time is left until the deadline."""
 _STALL_SECONDS = 0.05
 _hanging: dict[str, tuple[Deadline, _Call, float]] = {}
-"""By storage: the latest step that was left behind, its deadline, and for how many seconds it was waited for."""
+"""By storage: the latest step that was left behind, its deadline, and for how many seconds it was
+waited for.
+"""
 
 
 def step_in_time(storage: str, deadline: Deadline | None, step: Callable[[], _T]) -> _T:
     """Return the result of one step on a disk or a store, which may hang.
 
-    The step may take half of the time until the deadline, but at least 0.5 s and at most 10 s. While a step that was
-    left behind goes on, others with the same deadline are refused, so a caller waits for one of them at most.
+    The step may take half of the time until the deadline, but at least 0.5 s and at most 10 s.
+    While a step that was left behind goes on, others with the same deadline are refused, so a
+    caller waits for one of them at most.
 
     :param storage: root of the disk or store.
     :param deadline: ``None`` to allow 10 s.
-    :raises TimeoutError: if the step did not begin, or did not end, in which case it may still happen later.
+    :raises TimeoutError: if the step did not begin, or did not end, in which case it may still
+        happen later.
     """
     seconds = _REQUEST_SECONDS
     if deadline is not None:

@@ -19,7 +19,11 @@ import msgspec
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.sink import Delivery, DeliveryRecord
-from airflow_provider_spark_datahub.foundation.files import PRIVATE_ACCESS, open_regular, write_durably
+from airflow_provider_spark_datahub.foundation.files import (
+    PRIVATE_ACCESS,
+    open_regular,
+    write_durably,
+)
 from airflow_provider_spark_datahub.foundation.text import printable
 
 if TYPE_CHECKING:
@@ -44,17 +48,29 @@ class FailureKind(Enum):
     @property
     def may_pass(self) -> bool:
         """Return whether the same request may succeed a little later."""
-        return self in (FailureKind.THROTTLED, FailureKind.FAILED, FailureKind.UNAVAILABLE, FailureKind.UNREACHABLE)
+        return self in (
+            FailureKind.THROTTLED,
+            FailureKind.FAILED,
+            FailureKind.UNAVAILABLE,
+            FailureKind.UNREACHABLE,
+        )
 
     @property
     def outage_after(self) -> float | None:
-        """Seconds of failing attempts after which this kind means an outage; ``None`` if it never does."""
-        return {FailureKind.UNREACHABLE: 0.0, FailureKind.UNAVAILABLE: DeliveryRecord.SILENCE_SECONDS}.get(self)
+        """Seconds of failing attempts after which this kind means an outage; ``None`` if it never
+        does.
+        """
+        return {
+            FailureKind.UNREACHABLE: 0.0,
+            FailureKind.UNAVAILABLE: DeliveryRecord.SILENCE_SECONDS,
+        }.get(self)
 
     @classmethod
     def from_http_status(cls, status: int) -> FailureKind:
         """Return the kind of an HTTP status that is not a success."""
-        return _HTTP_KINDS.get(status, cls.MISCONFIGURED if 400 <= status < 500 else cls.UNAVAILABLE)
+        return _HTTP_KINDS.get(
+            status, cls.MISCONFIGURED if 400 <= status < 500 else cls.UNAVAILABLE
+        )
 
     @classmethod
     def from_kafka_error(cls, error: KafkaError) -> FailureKind:
@@ -63,7 +79,8 @@ class FailureKind(Enum):
 
 
 _HTTP_KINDS = {
-    # Only these are about the content: else a wrong address, a proxy or TLS would reject every item.
+    # Only these are about the content: else a wrong address, a proxy or TLS would reject every
+    # item.
     **dict.fromkeys((400, 409, 413, 422), FailureKind.REJECTED),
     **dict.fromkeys((401, 403, 407), FailureKind.UNAUTHORISED),
     **dict.fromkeys((408, 423, 425, 444, 460, 499), FailureKind.UNAVAILABLE),
@@ -73,10 +90,16 @@ _HTTP_KINDS = {
 # By name, so that this module works without Kafka's client.
 _KAFKA_KINDS = {
     # About the message, or about its batch.
-    **dict.fromkeys(("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"), FailureKind.REJECTED),
+    **dict.fromkeys(
+        ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"), FailureKind.REJECTED
+    ),
     **dict.fromkeys(("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"), FailureKind.UNAUTHORISED),
-    **dict.fromkeys(("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"), FailureKind.UNAUTHORISED),
-    **dict.fromkeys(("_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART", "TOPIC_EXCEPTION"), FailureKind.MISCONFIGURED),
+    **dict.fromkeys(
+        ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"), FailureKind.UNAUTHORISED
+    ),
+    **dict.fromkeys(
+        ("_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART", "TOPIC_EXCEPTION"), FailureKind.MISCONFIGURED
+    ),
     **dict.fromkeys(("_SSL", "UNSUPPORTED_SASL_MECHANISM"), FailureKind.MISCONFIGURED),
 }
 
@@ -98,7 +121,9 @@ class Failure:
         return replace(self, text=shorten(redact(self.text)))
 
     def predicate(self, remedy: str) -> str:
-        """Return the predicate of a sentence about the sink; ``remedy`` says what to do about refused credentials."""
+        """Return the predicate of a sentence about the sink; ``remedy`` says what to do about
+        refused credentials.
+        """
         text = self.text.rstrip(".")
         match self.kind:
             case FailureKind.UNAUTHORISED:
@@ -139,7 +164,8 @@ def call_library(call: Callable[[], _T], *expected: type[Exception]) -> _T:
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """Exponential back-off with jitter, so that the tasks of a DAG do not return to a server all at once.
+    """Exponential back-off with jitter, so that the tasks of a DAG do not return to a server all at
+    once.
 
     :param first: seconds before the second attempt, before jitter.
     :param longest: most seconds of a wait.
@@ -153,17 +179,20 @@ class Backoff(msgspec.Struct, frozen=True):
     sleep: Callable[[float], object] = time.sleep
 
     def delay(self, attempt: int) -> float:
-        """Return the seconds to wait after the failure of attempt number ``attempt`` (1 is the first)."""
+        """Return the seconds to wait after the failure of attempt number ``attempt`` (1 is the
+        first).
+        """
         # The exponent is bounded: 2.0 ** 1024 is an OverflowError.
         exponential = min(self.longest, self.first * 2.0 ** min(attempt - 1, 32))
         return exponential * (0.5 + self.jitter() / 2)
 
 
 class OutageNotes:
-    """Notes for the other tasks of this host that a server is out: one small file for each connection and server.
+    """Notes for the other tasks of this host that a server is out: one small file for each
+    connection and server.
 
-    Without them, each task would spend its whole budget to find out. After a minute, one delivery asks the server
-    again. A note that cannot be read or written is ignored.
+    Without them, each task would spend its whole budget to find out. After a minute, one delivery
+    asks the server again. A note that cannot be read or written is ignored.
 
     :param folder: on a disk; made if it is missing, for its owner only.
     :param clock: seconds since the epoch.
@@ -181,20 +210,26 @@ class OutageNotes:
         self._folder = folder
         self._clock = clock
 
-    def refusal(self, connection_id: str, server: str, deadline: Deadline | None = None) -> str | None:
+    def refusal(
+        self, connection_id: str, server: str, deadline: Deadline | None = None
+    ) -> str | None:
         """Return why a server should not be asked now; ``None`` if it may be asked.
 
         :param server: :meth:`Sink.describe`, so that a changed connection is asked at once.
         :param deadline: limit for a disk that hangs (:func:`.step_in_time`).
         """
         with suppress(OSError):
-            return step_in_time(str(self._folder.parent), deadline, lambda: self._refusal(connection_id, server))
+            return step_in_time(
+                str(self._folder.parent), deadline, lambda: self._refusal(connection_id, server)
+            )
         return None
 
     def _refusal(self, connection_id: str, server: str) -> str | None:
         path, now = self._path(connection_id, server), self._clock()
         note = self._read(path)
-        if note is None or not (note.since <= now and now - self.LIFE <= note.until <= now + self.LIFE):
+        if note is None or not (
+            note.since <= now and now - self.LIFE <= note.until <= now + self.LIFE
+        ):
             return None
         if note.until <= now:
             # This delivery asks the server. Other tasks wait for its result.
@@ -203,16 +238,24 @@ class OutageNotes:
         until = datetime.fromtimestamp(note.until, UTC)
         return f"{note.problem.rstrip('.')}; no other task of this host asks it again before {until:%H:%M:%S} UTC"
 
-    def record(self, connection_id: str, server: str, delivery: Delivery, deadline: Deadline | None = None) -> None:
+    def record(
+        self, connection_id: str, server: str, delivery: Delivery, deadline: Deadline | None = None
+    ) -> None:
         """Note an outage, or remove the note if the server answered. :param deadline: as above."""
         with suppress(OSError):
-            step_in_time(str(self._folder.parent), deadline, lambda: self._record(connection_id, server, delivery))
+            step_in_time(
+                str(self._folder.parent),
+                deadline,
+                lambda: self._record(connection_id, server, delivery),
+            )
 
     def _record(self, connection_id: str, server: str, delivery: Delivery) -> None:
         path = self._path(connection_id, server)
         if delivery.outage:
             now = self._clock()
-            self._write(path, _OutageNote(now, now + self.LIFE, delivery.problem or "it does not answer"))
+            self._write(
+                path, _OutageNote(now, now + self.LIFE, delivery.problem or "it does not answer")
+            )
         else:
             path.unlink(missing_ok=True)
 
@@ -231,7 +274,9 @@ class OutageNotes:
 
 
 class _OutageNote(msgspec.Struct, frozen=True):
-    """Note on an outage: since when, until when nobody asks (both in seconds since the epoch), and why."""
+    """Note on an outage: since when, until when nobody asks (both in seconds since the epoch), and
+    why.
+    """
 
     since: float
     until: float

@@ -1,4 +1,5 @@
-"""Finds the datasets of DataHub that are tables which conversion names otherwise (``spark-datahub reconcile``).
+"""Finds the datasets of DataHub that are tables which conversion names otherwise (``spark-datahub
+reconcile``).
 
 Tests: ``tests/cli/test_reconcile.py``.
 """
@@ -19,7 +20,9 @@ from airflow_provider_spark_datahub.conversion import (
     split_dataset_urn,
 )
 
-_CATALOGS = frozenset({"hive", "glue", "iceberg", "delta-lake", "unity-catalog", "databricks", "presto-on-hive"})
+_CATALOGS = frozenset(
+    {"hive", "glue", "iceberg", "delta-lake", "unity-catalog", "databricks", "presto-on-hive"}
+)
 """Platforms under which ingestion sources describe one table of a metastore."""
 _LEAST_PARTS = 2
 
@@ -43,8 +46,10 @@ class Reconciliation(NamedTuple):
     :param same: for each of ours, the one dataset that is the same table.
     :param ambiguous: for each of ours, several that may be.
     :param ghosts: those of ours that no other source describes, under any name.
-    :param daily: our tables with another path in each run, with all their ghosts, and why the path spec is wrong.
-    :param similar: how many datasets without description differ from one of ours only in digits, dates and UUIDs.
+    :param daily: our tables with another path in each run, with all their ghosts, and why the path
+        spec is wrong.
+    :param similar: how many datasets without description differ from one of ours only in digits,
+        dates and UUIDs.
     """
 
     same: dict[str, str]
@@ -73,7 +78,10 @@ class Reconciliation(NamedTuple):
         ghosts: dict[str, list[str]] = {}
         for urn in (urn for urn in paths if urn not in index.described):
             name = folded(urn)
-            place = next(((folder, name) for folder in parent_folders(urn) if (folder, name) in members), None)
+            place = next(
+                ((folder, name) for folder in parent_folders(urn) if (folder, name) in members),
+                None,
+            )
             (members[place] if place is not None else ghosts.setdefault(name, [])).append(urn)
         result = cls({}, {}, [], [], {})
         for place, urns in members.items():
@@ -84,7 +92,9 @@ class Reconciliation(NamedTuple):
             if urn in index.described or urn in folds:
                 continue
             found = index.like(urn)
-            match tuple(other for other, is_sure in found.items() if is_sure or True not in found.values()):
+            match tuple(
+                other for other, is_sure in found.items() if is_sure or True not in found.values()
+            ):
                 case ():
                     result.ghosts.append(urn)
                     if (count := len(ghosts.pop(folded(urn), ()))) >= FEW_GREENS:
@@ -125,11 +135,15 @@ class _Name(NamedTuple):
         return cls(family, env, tuple(parts))
 
     def is_like(self, other: _Name) -> tuple[bool, bool]:
-        """Return whether both may name one table, and whether they do: one may have a catalogue in front."""
+        """Return whether both may name one table, and whether they do: one may have a catalogue in
+        front.
+        """
         least = min(len(self.parts), len(other.parts))
         enough = least >= _LEAST_PARTS or len(self.parts) == len(other.parts)
         is_end = self.parts[-least:] == other.parts[-least:]
-        is_table = self.family == "catalog" and self.parts[-_LEAST_PARTS:] == other.parts[-_LEAST_PARTS:]
+        is_table = (
+            self.family == "catalog" and self.parts[-_LEAST_PARTS:] == other.parts[-_LEAST_PARTS:]
+        )
         return self[:2] == other[:2] and enough and (is_end or is_table), is_end
 
 
@@ -156,7 +170,9 @@ class _Index:
             self._by_end.setdefault((name.family, name.parts[-1]), []).append((name, dataset.urn))
             scheme, _, rest = dataset.location.rstrip("/").partition(":")
             # file:/lake/x and dbfs:/x have no authority.
-            authority, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
+            authority, slash, path = (
+                rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
+            )
             namespace = f"{scheme}://{authority}" if rest.startswith("//") else scheme
             place = namer.urn(DatasetId(namespace, slash + path)) if rest.startswith("/") else None
             if place is not None:
@@ -171,7 +187,9 @@ class _Index:
 
     def like(self, urn: str) -> dict[str, bool]:
         """Return the datasets that may be this one, and whether they are."""
-        name = _Name.of(urn, self._settings.default_schemas, self._settings.dataset_platform_instance)
+        name = _Name.of(
+            urn, self._settings.default_schemas, self._settings.dataset_platform_instance
+        )
         if name is None:
             return {}
         found = dict.fromkeys(self._by_place.get(urn.lower(), ()), True)

@@ -69,16 +69,25 @@ class CheckResult(msgspec.Struct, frozen=True):
 
     def to_obj(self) -> dict[str, Any]:
         """Return the result as JSON."""
-        return {"subject": self.subject, "verdict": self.status, "words": self.message, "advice": self.advice}
+        return {
+            "subject": self.subject,
+            "verdict": self.status,
+            "words": self.message,
+            "advice": self.advice,
+        }
 
 
 class SinkSettingsError(ValueError):
-    """Connection that cannot be used for a sink; the message names the wrong part and what it should be."""
+    """Connection that cannot be used for a sink; the message names the wrong part and what it
+    should be.
+    """
 
     @classmethod
     def wrong_type(cls, key: str, wanted: str, value: object) -> Self:
         """Return the error for a value of the wrong type in the extra; it does not hold the value."""
-        return cls(f"{key!r} in the connection's extra must be {wanted}, not {type(value).__name__}.")
+        return cls(
+            f"{key!r} in the connection's extra must be {wanted}, not {type(value).__name__}."
+        )
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -101,10 +110,11 @@ class Delivery(msgspec.Struct, frozen=True):
 
     :param delivered: the number of acknowledged items.
     :param rejected: the items that the sink will never take.
-    :param pending: the items without an acknowledgement, in order. Sending them again is harmless if they did arrive.
+    :param pending: the items without an acknowledgement, in order. Sending them again is harmless
+        if they did arrive.
     :param problem: one sentence that says why items are pending; ``None`` if none are.
-    :param stored: False if something is only accepted for later processing (DataHub's ASYNC mode, Kafka); ``None`` if
-        nothing was delivered.
+    :param stored: False if something is only accepted for later processing (DataHub's ASYNC mode,
+        Kafka); ``None`` if nothing was delivered.
     :param outage: whether the server could not be reached, or was silent for long enough.
     """
 
@@ -117,16 +127,20 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class DeliveryRecord:
-    """State of a delivery in progress: a sink writes it from its thread, :meth:`Sink.deliver` reads it at any time.
+    """State of a delivery in progress: a sink writes it from its thread, :meth:`Sink.deliver` reads
+    it at any time.
 
     :ivar seconds: time that the delivery may take.
     :ivar patient: whether to go on until the deadline, even if the server cannot be reached.
     """
 
     SILENCE_SECONDS: ClassVar = 5.0
-    """Seconds without any answer that mean an outage; a shorter silence may only be a slow answer."""
+    """Seconds without any answer that mean an outage; a shorter silence may only be a slow answer.
+    """
 
-    def __init__(self, items: Sequence[Proposal], seconds: float = math.inf, *, patient: bool = False) -> None:
+    def __init__(
+        self, items: Sequence[Proposal], seconds: float = math.inf, *, patient: bool = False
+    ) -> None:
         self.patient = patient
         self.seconds = seconds
         self._outage = False
@@ -144,7 +158,9 @@ class DeliveryRecord:
             return list(self._pending.items())
 
     def confirm(self, batch: Sequence[NumberedItem], *, stored: bool) -> None:
-        """Record that the server acknowledged ``batch``; ``stored`` is False if it will process it later."""
+        """Record that the server acknowledged ``batch``; ``stored`` is False if it will process it
+        later.
+        """
         with self._lock:
             for number, _ in batch:
                 del self._pending[number]
@@ -161,12 +177,16 @@ class DeliveryRecord:
             self._rejected[number] = Rejection(item, reason)
 
     def attempt_failed(self, problem: str) -> None:
-        """Record a failed attempt before the next one; ``problem`` is reported if the deadline cuts that one short."""
+        """Record a failed attempt before the next one; ``problem`` is reported if the deadline cuts
+        that one short.
+        """
         with self._lock:
             self._failed_attempt = problem
 
     def expire(self, problem: str) -> None:
-        """Record that the deadline passed; ``problem`` is reported unless an earlier attempt failed."""
+        """Record that the deadline passed; ``problem`` is reported unless an earlier attempt
+        failed.
+        """
         with self._lock:
             self._outage = self._outage or self.seconds >= self.SILENCE_SECONDS
             self._problem = self._problem or self._failed_attempt or problem
@@ -174,10 +194,13 @@ class DeliveryRecord:
     def stop(self, problem: str, outage_after: float | None = None) -> None:
         """Record why the pending items stay pending; the first problem stands.
 
-        :param outage_after: seconds after which this problem means an outage; ``None`` if it never does.
+        :param outage_after: seconds after which this problem means an outage; ``None`` if it never
+            does.
         """
         with self._lock:
-            self._outage = self._outage or (outage_after is not None and self.seconds >= outage_after)
+            self._outage = self._outage or (
+                outage_after is not None and self.seconds >= outage_after
+            )
             self._problem = self._problem or problem
 
     def delivery(self) -> Delivery:
@@ -196,7 +219,8 @@ class DeliveryRecord:
 class Sink(ABC):
     """Receiver of proposals. A subclass implements :meth:`send` and :meth:`describe`.
 
-    Delivery is at least once, in the order of the items. A sink is a context manager that closes itself.
+    Delivery is at least once, in the order of the items. A sink is a context manager that closes
+    itself.
     """
 
     name: ClassVar[str]
@@ -204,26 +228,45 @@ class Sink(ABC):
 
     @property
     def web_address(self) -> str:
-        """Address of DataHub's UI, without a slash at its end; empty if it does not follow from the connection."""
+        """Address of DataHub's UI, without a slash at its end; empty if it does not follow from the
+        connection.
+        """
         return ""
 
-    def deliver(self, items: Sequence[Proposal], deadline: Deadline, *, patient: bool = False) -> Delivery:
+    def deliver(
+        self, items: Sequence[Proposal], deadline: Deadline, *, patient: bool = False
+    ) -> Delivery:
         """Deliver what can be delivered before the deadline; never wait longer.
 
         Failures of the server are part of the result, not exceptions.
 
-        :param patient: try until the deadline even if the server cannot be reached. Otherwise a refused connection ends
-            the delivery after about a second, which suits items that the outbox keeps.
+        :param patient: try until the deadline even if the server cannot be reached. Otherwise a
+            refused connection ends the delivery after about a second, which suits items that the
+            outbox keeps.
         """
-        started, record = time.monotonic(), DeliveryRecord(items, deadline.remaining(), patient=patient)
+        started, record = (
+            time.monotonic(),
+            DeliveryRecord(items, deadline.remaining(), patient=patient),
+        )
 
         if items and not deadline.run(lambda: self.send(record, deadline)):
-            record.expire(f"{self.describe()} did not acknowledge everything before the time for lineage was over.")
+            record.expire(
+                f"{self.describe()} did not acknowledge everything before the time for lineage was over."
+            )
         delivery = record.delivery()
         log.debug(
             "Delivered %d of %s to %s in %d ms: %d rejected, %d pending%s",
-            *(delivery.delivered, counted(len(items), "item"), self.describe(), (time.monotonic() - started) * 1000),
-            *(len(delivery.rejected), len(delivery.pending), f" ({delivery.problem})" if delivery.problem else ""),
+            *(
+                delivery.delivered,
+                counted(len(items), "item"),
+                self.describe(),
+                (time.monotonic() - started) * 1000,
+            ),
+            *(
+                len(delivery.rejected),
+                len(delivery.pending),
+                f" ({delivery.problem})" if delivery.problem else "",
+            ),
         )
         return delivery
 
@@ -237,10 +280,11 @@ class Sink(ABC):
 
     @abstractmethod
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
-        """Send ``record.pending()``, in a thread that may be left behind at the deadline: begin nothing after it.
+        """Send ``record.pending()``, in a thread that may be left behind at the deadline: begin
+        nothing after it.
 
-        Report to the record at once: each acknowledgement, each rejection, and each failed attempt before the next one.
-        Call ``record.stop`` if items stay pending.
+        Report to the record at once: each acknowledgement, each rejection, and each failed attempt
+        before the next one. Call ``record.stop`` if items stay pending.
         """
 
     def close(self) -> None:  # noqa: B027 (a sink that holds nothing open needs no code)

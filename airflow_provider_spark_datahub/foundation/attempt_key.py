@@ -32,7 +32,9 @@ class AttemptKey:
 
     @property
     def instance(self) -> str:
-        """Name of the task instance. It is safe in paths, and its hash makes it unique, since ids may hold anything."""
+        """Name of the task instance. It is safe in paths, and its hash makes it unique, since ids
+        may hold anything.
+        """
         return _name(self.dag_id, self.task_id, self.run_id, self.map_index)
 
     @property
@@ -42,15 +44,22 @@ class AttemptKey:
 
     @staticmethod
     def dag_prefix(dag_id: str) -> str:
-        """Return the beginning of the names of a DAG's task instances. DAGs with similar ids may share it."""
+        """Return the beginning of the names of a DAG's task instances. DAGs with similar ids may
+        share it.
+        """
         return f"{_slug(dag_id)}."
 
 
 @lru_cache(maxsize=64)  # an outbox asks several times for each entry
 def _name(dag_id: str, task_id: str, run_id: str | None = None, map_index: int = -1) -> str:
-    # As json.dumps writes a list of them, which takes five times as long; a listing of an outbox asks for thousands.
+    # As json.dumps writes a list of them, which takes five times as long; a listing of an outbox
+    # asks for thousands.
     dag, task = encode_basestring_ascii(dag_id), encode_basestring_ascii(task_id)
-    text = f"[{dag}, {task}]" if run_id is None else f"[{dag}, {encode_basestring_ascii(run_id)}, {task}, {map_index}]"
+    text = (
+        f"[{dag}, {task}]"
+        if run_id is None
+        else f"[{dag}, {encode_basestring_ascii(run_id)}, {task}, {map_index}]"
+    )
     digits = hashlib.sha256(text.encode()).hexdigest()[:20]
     return f"{_slug(dag_id)}.{_slug(task_id)}-{digits}"
 

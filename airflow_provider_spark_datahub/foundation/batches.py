@@ -14,7 +14,8 @@ T = TypeVar("T")
 def batches_of(
     items: Iterable[T], size_of: Callable[[T], int], largest: int, most: int | None = None
 ) -> Iterator[list[T]]:
-    """Yield the items in their order, in lists whose sizes add up to ``largest`` at most, or of a single larger item.
+    """Yield the items in their order, in lists whose sizes add up to ``largest`` at most, or of a
+    single larger item.
 
     A list that is full is yielded before the next item is asked for.
 

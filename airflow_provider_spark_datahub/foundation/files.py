@@ -1,4 +1,5 @@
-"""Files on a disk: written completely or not at all, even if the machine crashes, and opened only if they are regular.
+"""Files on a disk: written completely or not at all, even if the machine crashes, and opened only
+if they are regular.
 
 Event files, the outbox and file sinks use it.
 """
@@ -16,7 +17,9 @@ from typing import BinaryIO
 import msgspec
 
 exists, is_file, is_folder = os.path.exists, os.path.isfile, os.path.isdir
-"""Whether a path leads to anything, a file or a folder; unlike pathlib's, False below a folder that cannot be read."""
+"""Whether a path leads to anything, a file or a folder; unlike pathlib's, False below a folder that
+cannot be read.
+"""
 _ATTEMPTS = 20
 _PIECE_BYTES = 1024 * 1024
 
@@ -38,7 +41,9 @@ class FileAccess(msgspec.Struct, frozen=True):
 
 
 PRIVATE_ACCESS = FileAccess(0o600, 0o700)
-"""Outbox and events name datasets, users and statements: nobody else reads them, and nobody else plants anything."""
+"""Outbox and events name datasets, users and statements: nobody else reads them, and nobody else
+plants anything.
+"""
 _GROUP_ACCESS = FileAccess(0o660, 0o2770, exact=True)
 """For users that share a group: what they make belongs to the group of the folder."""
 _UMASK_ACCESS = FileAccess(0o666, 0o777)
@@ -49,7 +54,9 @@ class UnreadFileError(OSError):
 
 
 class NotRegularFileError(UnreadFileError):
-    """Name that leads to something else than a regular file: a FIFO, a socket, a device, a folder or a link."""
+    """Name that leads to something else than a regular file: a FIFO, a socket, a device, a folder
+    or a link.
+    """
 
 
 class TooLargeFileError(UnreadFileError):
@@ -68,7 +75,8 @@ class TooLargeFileError(UnreadFileError):
 def open_regular(path: str | Path, *, follow: bool = False) -> BinaryIO:
     """Open a regular file for reading; never wait for a writer, a driver or another host.
 
-    A plain ``open`` of a FIFO waits until somebody writes into it, and opening a device may do something.
+    A plain ``open`` of a FIFO waits until somebody writes into it, and opening a device may do
+    something.
 
     :param follow: whether a symbolic link to a regular file may be followed.
     :raises NotRegularFileError: if the name leads to anything else.
@@ -90,7 +98,8 @@ def first_line(path: str | Path, most: int) -> tuple[bytes, int]:
 
 def _open(path: str | Path, *, follow: bool = False) -> tuple[int, int]:
     """Return the descriptor of a regular file, and its size."""
-    # Not opened at all, if possible; checked again below, since the name may have changed its meaning meanwhile.
+    # Not opened at all, if possible; checked again below, since the name may have changed its
+    # meaning meanwhile.
     _check_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
@@ -105,7 +114,9 @@ def _open(path: str | Path, *, follow: bool = False) -> tuple[int, int]:
 
 def _check_regular(path: str | Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
-        raise NotRegularFileError(f"{os.fspath(path)} is not a regular file ({stat.filemode(mode)})")
+        raise NotRegularFileError(
+            f"{os.fspath(path)} is not a regular file ({stat.filemode(mode)})"
+        )
 
 
 def write_durably(
@@ -119,7 +130,8 @@ def write_durably(
 ) -> None:
     """Replace the content of ``path`` by ``chunks``; make its folder if it is missing.
 
-    The content is written beside it, synced, then renamed: a crash leaves the old state or the new one.
+    The content is written beside it, synced, then renamed: a crash leaves the old state or the new
+    one.
 
     :param sync: False if a crash of the machine may lose or damage the file.
     :param access: of the file, and of folders that are made; by default, what the umask gives.
@@ -166,7 +178,9 @@ def _with_mode(descriptor: int, access: FileAccess) -> int:
     return descriptor
 
 
-def make_folder(folder: str | Path, *, sync: bool = True, access: FileAccess = _UMASK_ACCESS) -> None:
+def make_folder(
+    folder: str | Path, *, sync: bool = True, access: FileAccess = _UMASK_ACCESS
+) -> None:
     """Make ``folder`` and its parents if they are missing.
 
     :param sync: whether they survive a crash of the machine.
@@ -190,14 +204,17 @@ def make_folder(folder: str | Path, *, sync: bool = True, access: FileAccess = _
 def replaceable(path: Path, writers: int = 0o022) -> str:
     """Return how another user could write or replace a file of code, in words; empty if none could.
 
-    :param writers: the bits of a mode by which others write; a sticky bit protects the content of a folder from them.
+    :param writers: the bits of a mode by which others write; a sticky bit protects the content of a
+        folder from them.
     """
     for place in (path, *path.parents):
         try:
             status = place.lstat()
         except OSError as error:
             return f"{place} cannot be read: {error.strerror}"
-        by_others = status.st_mode & writers and not (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX)
+        by_others = status.st_mode & writers and not (
+            stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        )
         if status.st_uid not in (os.geteuid(), 0) or by_others or stat.S_ISLNK(status.st_mode):
             return (
                 f"another user could replace {place}: what leads to code must belong to this user or root, and be "
@@ -207,7 +224,9 @@ def replaceable(path: Path, writers: int = 0o022) -> str:
 
 
 def refusal(error: OSError) -> str:
-    """Return the reason of an error; of a path that another user keeps to himself, also whose it is, and what to do."""
+    """Return the reason of an error; of a path that another user keeps to himself, also whose it
+    is, and what to do.
+    """
     reason = str(error.strerror or error)
     path = Path(os.path.abspath(error.filename or ""))
     for place in (*reversed(path.parents), path) if isinstance(error, PermissionError) else ():
@@ -226,7 +245,9 @@ def described(error: OSError) -> str:
 
 
 def sync_path(path: str | Path) -> None:
-    """Write a file, or the names in a folder, to the disk: syncing a file does not include its name."""
+    """Write a file, or the names in a folder, to the disk: syncing a file does not include its
+    name.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

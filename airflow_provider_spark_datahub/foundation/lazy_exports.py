@@ -1,7 +1,8 @@
 """Lazy exports of the package's folders: names that are imported when they are first used.
 
-A folder's ``__init__`` offers the names that other folders may use. Importing all of their modules at once would cost
-every task time before its job is submitted, so each module is imported with the first of its names (PEP 562).
+A folder's ``__init__`` offers the names that other folders may use. Importing all of their modules
+at once would cost every task time before its job is submitted, so each module is imported with the
+first of its names (PEP 562).
 
 Tests: ``tests/conversion/test_convert.py``.
 """
@@ -21,15 +22,17 @@ _IMPORT = re.compile(r"^    from \.([\w.]+) import (?:\(([^)]*)\)|(.+))$", re.MU
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and ``__dir__`` of a folder's ``__init__``.
 
-    The exported names are those that the ``__init__`` imports for type checkers, relatively and indented: they are read
-    from its source.
+    The exported names are those that the ``__init__`` imports for type checkers, relatively and
+    indented: they are read from its source.
 
     :param package: the ``__name__`` of the folder.
     """
     spec = sys.modules[package].__spec__
     source = cast("InspectLoader", spec and spec.loader).get_source(package) or ""
     module_of = {
-        name: module for module, *lists in _IMPORT.findall(source) for name in re.findall(r"\w+", "".join(lists))
+        name: module
+        for module, *lists in _IMPORT.findall(source)
+        for name in re.findall(r"\w+", "".join(lists))
     }
 
     def load(name: str) -> Any:

@@ -1,8 +1,9 @@
-"""Text: safe to print, counts with their nouns, values of options, names of secrets, and JSON with broken characters.
+"""Text: safe to print, counts with their nouns, values of options, names of secrets, and JSON with
+broken characters.
 
-Ids, names in events and the words of a server may hold escape sequences that write to the clipboard (OSC 52) or change
-the title of the window. Messages and views escape them when they take such words in, and the command line escapes
-whatever it prints.
+Ids, names in events and the words of a server may hold escape sequences that write to the clipboard
+(OSC 52) or change the title of the window. Messages and views escape them when they take such words
+in, and the command line escapes whatever it prints.
 """
 
 from __future__ import annotations
@@ -30,10 +31,21 @@ KINDS_OF_KEYS = (
 )
 """Words before ``key`` that make it a secret, unlike a primary key."""
 SECRET_WORDS = (
-    *("secret", "passw", "passphrase", "pwd", "token", "credential", "authorization", "jaas", "signature"),
+    *(
+        "secret",
+        "passw",
+        "passphrase",
+        "pwd",
+        "token",
+        "credential",
+        "authorization",
+        "jaas",
+        "signature",
+    ),
     *("azure.sas", "azure_sas", "user.info", "key.pem", "oauthbearer.config"),
 )
-"""Other words in names of secrets: those of Spark's default of ``spark.redaction.regex``, and more."""
+"""Other words in names of secrets: those of Spark's default of ``spark.redaction.regex``, and more.
+"""
 SECRET_NAME = re.compile(
     rf"{'|'.join(map(re.escape, SECRET_WORDS))}|(?:{'|'.join(KINDS_OF_KEYS)})[._-]?key(?![._-]?(?:gen|provider|size))",
     re.IGNORECASE,
@@ -42,7 +54,9 @@ SECRET_NAME = re.compile(
 
 
 def printable(text: str) -> str:
-    r"""Return a line in which control, direction and other invisible characters are visible escapes (``\x1b``)."""
+    r"""Return a line in which control, direction and other invisible characters are visible escapes
+    (``\x1b``).
+    """
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -54,7 +68,9 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of several lines with the same escapes. Line breaks stay, and tabs become spaces."""
+    """Return a text of several lines with the same escapes. Line breaks stay, and tabs become
+    spaces.
+    """
     return "\n".join(printable(line) for line in text.expandtabs(4).splitlines())
 
 
@@ -70,7 +86,9 @@ def counted(count: int, noun: str, nouns: str = "") -> str:
 
 
 def read_boolean(value: object) -> bool | None:
-    """Return the truth value that a boolean or a text stands for; ``None`` if it is neither true nor false."""
+    """Return the truth value that a boolean or a text stands for; ``None`` if it is neither true
+    nor false.
+    """
     if isinstance(value, bool):
         return value
     return _BOOLEANS.get(value.strip().lower()) if isinstance(value, str) else None

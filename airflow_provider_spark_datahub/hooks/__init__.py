@@ -1,4 +1,6 @@
-"""Airflow's side of lineage: connections, configuration, the context of tasks, metrics, assets, stored lineage."""
+"""Airflow's side of lineage: connections, configuration, the context of tasks, metrics, assets,
+stored lineage.
+"""
 
 from __future__ import annotations
 

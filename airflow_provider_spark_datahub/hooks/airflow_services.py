@@ -1,4 +1,5 @@
-"""The one guarded door to Airflow's services: configuration, connections, templates, states, XCom, assets, metrics.
+"""The one guarded door to Airflow's services: configuration, connections, templates, states, XCom,
+assets, metrics.
 
 Tests: ``tests/operators/test_airflow_services.py``.
 """
@@ -43,7 +44,8 @@ def is_task() -> bool:
 def ask(service: str, question: Callable[[], T], deadline: Deadline | None = None) -> T:
     """Return the answer of a service, for which a worker waits: 4 s in a task, 10 s elsewhere.
 
-    :param service: for people. While it owes an answer that nobody waits for any more, it is not asked again.
+    :param service: for people. While it owes an answer that nobody waits for any more, it is not
+        asked again.
     :param question: also reads the answer, so that one of a wrong type is none.
     :raises AirflowNotFoundException: if there is no such connection, which is an answer.
     :raises NoAnswerError: if the question raises anything else, or takes longer.
@@ -74,7 +76,9 @@ _warn_once = cache(log.warning)
 
 
 def configured(section: str, option: str, default: T, read: Callable[..., Any] | None = None) -> T:
-    """Return a value of Airflow's configuration; the default if there is none, or, after a warning, no usable one."""
+    """Return a value of Airflow's configuration; the default if there is none, or, after a warning,
+    no usable one.
+    """
 
     def question() -> T:
         value = (read or conf.get)(section, option, fallback=default)

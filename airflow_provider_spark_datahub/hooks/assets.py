@@ -25,26 +25,38 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Platforms whose names in DataHub are paths, by the scheme of the path.
-_PATHS = {"s3": "s3", "gcs": "gs", "abs": "abfss", "hdfs": "hdfs", "viewfs": "viewfs", "dbfs": "dbfs", "file": "file"}
+_PATHS = {
+    "s3": "s3",
+    "gcs": "gs",
+    "abs": "abfss",
+    "hdfs": "hdfs",
+    "viewfs": "viewfs",
+    "dbfs": "dbfs",
+    "file": "file",
+}
 
 
-_LONGEST_URI = 1_300  # PostgreSQL's index takes 2,704 bytes for a name and a URI, which are the same
+_LONGEST_URI = (
+    1_300  # PostgreSQL's index takes 2,704 bytes for a name and a URI, which are the same
+)
 
 
 def _asset_uri(dataset: WrittenDataset, templates: Mapping[str, str] | None = None) -> str:
     """Return the URI of a dataset's asset.
 
-    By default a path keeps its usual scheme (``s3://bucket/orders``, ``file:///lake/orders``), and a table has its
-    platform as scheme and its parts as path (``hive://shop/orders``).
+    By default a path keeps its usual scheme (``s3://bucket/orders``, ``file:///lake/orders``), and
+    a table has its platform as scheme and its parts as path (``hive://shop/orders``).
 
-    :param templates: URIs by platform, with ``{name}``, ``{path}`` (the name with ``/`` for ``.``), ``{platform}`` and
-        ``{env}``.
+    :param templates: URIs by platform, with ``{name}``, ``{path}`` (the name with ``/`` for ``.``),
+        ``{platform}`` and ``{env}``.
     :raises ValueError: if the template has other fields.
     """
     path = dataset.name.replace(".", "/")
     if template := (templates or {}).get(dataset.platform):
         try:
-            return template.format(name=dataset.name, path=path, platform=dataset.platform, env=dataset.env)
+            return template.format(
+                name=dataset.name, path=path, platform=dataset.platform, env=dataset.env
+            )
         except (KeyError, IndexError) as error:
             raise ValueError(f"the template {template!r} has a field {error}") from error
     if scheme := _PATHS.get(dataset.platform):
@@ -53,9 +65,13 @@ def _asset_uri(dataset: WrittenDataset, templates: Mapping[str, str] | None = No
 
 
 def _check(uri: str, dataset: WrittenDataset) -> None:
-    """Raise ValueError for an event that Airflow's server refuses when the task has succeeded, so that it fails."""
+    """Raise ValueError for an event that Airflow's server refuses when the task has succeeded, so
+    that it fails.
+    """
     if not (uri.isascii() and uri.isprintable() and len(uri) <= _LONGEST_URI):
-        raise ValueError(f"Airflow takes URIs of at most {_LONGEST_URI} printable ASCII characters: {uri[:200]!r}")
+        raise ValueError(
+            f"Airflow takes URIs of at most {_LONGEST_URI} printable ASCII characters: {uri[:200]!r}"
+        )
     "".join((dataset.urn, *dataset.partitions)).encode()  # halves of surrogate pairs
 
 
@@ -66,24 +82,32 @@ def emit_assets(
     report: LineageReport,
     services: AirflowServices,
 ) -> None:
-    """Add an asset event for each dataset that the job wrote, and report what differs from the task's outlets."""
+    """Add an asset event for each dataset that the job wrote, and report what differs from the
+    task's outlets.
+    """
     task = context["task"]
     outlets, wanted = getattr(task, "outlets", ()), getattr(task, "emit_assets", None)
     if wanted is False or not outlets:
         return
     if not written and not report.has_lineage and report.reason:
-        report.warnings.append("without lineage, it is not known which outlets of the task were written")
+        report.warnings.append(
+            "without lineage, it is not known which outlets of the task were written"
+        )
         return
-    _AssetEvents(context["outlet_events"], outlets, wanted, task_run_urn, report, services).emit(written)
+    _AssetEvents(context["outlet_events"], outlets, wanted, task_run_urn, report, services).emit(
+        written
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _AssetEvents:
-    """Asset events of one successful task run. Airflow stores them if, and only if, the task succeeds.
+    """Asset events of one successful task run. Airflow stores them if, and only if, the task
+    succeeds.
 
-    :param wanted: the operator's ``emit_assets``: URIs by platform as in :func:`_asset_uri`, or ``partitions``.
-    :param report: gets the URIs of the assets that have an event, and as warnings the declared outlets that were not
-        written, and datasets that no outlet declares.
+    :param wanted: the operator's ``emit_assets``: URIs by platform as in :func:`_asset_uri`, or
+        ``partitions``.
+    :param report: gets the URIs of the assets that have an event, and as warnings the declared
+        outlets that were not written, and datasets that no outlet declares.
     """
 
     events: Any
@@ -94,13 +118,17 @@ class _AssetEvents:
     services: AirflowServices
 
     def emit(self, written: Sequence[WrittenDataset]) -> None:
-        """Add an event for each written dataset: to its declared outlet, or else through the aliases."""
+        """Add an event for each written dataset: to its declared outlet, or else through the
+        aliases.
+        """
         found = dict(self._with_uris(written))
         aliases = [outlet for outlet in self.outlets if isinstance(outlet, AssetAlias)]
         others = (outlet for outlet in self.outlets if not isinstance(outlet, AssetAlias))
         declared = {uri: outlet for outlet in others if (uri := getattr(outlet, "uri", None))}
         new = sorted(found.keys() - declared) if aliases else []
-        known = self.services.ask("assets of DAGs", lambda: {uri: self._known(aliases[0], uri) for uri in new}, {})
+        known = self.services.ask(
+            "assets of DAGs", lambda: {uri: self._known(aliases[0], uri) for uri in new}, {}
+        )
         for uri, dataset in sorted(found.items()):
             extra = self._extra(dataset)
             if uri in declared:
@@ -110,11 +138,14 @@ class _AssetEvents:
                 for alias in aliases:
                     self.events[alias].add(known.get(uri) or Asset(uri=uri), extra=extra)
             else:
-                self.report.warnings.append(f"{dataset.urn} was written, and no outlet of the task declares it ({uri})")
+                self.report.warnings.append(
+                    f"{dataset.urn} was written, and no outlet of the task declares it ({uri})"
+                )
                 continue
             self.report.assets.append(uri)
         self.report.warnings += [
-            f"the outlet {uri} was not written by the job" for uri in sorted(declared.keys() - found)
+            f"the outlet {uri} was not written by the job"
+            for uri in sorted(declared.keys() - found)
         ]
 
     def _with_uris(self, written: Sequence[WrittenDataset]) -> Iterator[tuple[str, WrittenDataset]]:
@@ -141,7 +172,9 @@ class _AssetEvents:
             self.report.warnings.append(f"{missing}: {error}")
 
     def _known(self, alias: AssetAlias, uri: str) -> Asset | None:
-        """Return the asset of this URI as a DAG declares it, under any name; ``None`` if there is none."""
+        """Return the asset of this URI as a DAG declares it, under any name; ``None`` if there is
+        none.
+        """
         asked = type(self.events[alias])(key=self.events[alias].key)
         try:
             asked.add(Asset.ref(uri=uri))

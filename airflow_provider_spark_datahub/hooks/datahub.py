@@ -46,18 +46,22 @@ class _DatahubHook(BaseHook):
         return _SINKS[self.conn_type](_parts(connection_of(self.datahub_conn_id)))
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return whether the connection can be used, and the results of the checks in words. Called by Airflow.
+        """Return whether the connection can be used, and the results of the checks in words. Called
+        by Airflow.
 
         The checks are those of ``spark-datahub doctor``. Nothing is written.
         """
         try:
             with self.get_conn() as sink:
-                results = check_sink(self.datahub_conn_id, sink, delivery.Deadline.after(_CHECK_SECONDS))
+                results = check_sink(
+                    self.datahub_conn_id, sink, delivery.Deadline.after(_CHECK_SECONDS)
+                )
         except (AirflowException, delivery.SinkSettingsError) as error:
             return False, str(error)
         bad = [result for result in results if result.status is delivery.CheckStatus.BAD]
         sentences = [
-            f"{result.message}{f' ({result.advice})' if result.advice else ''}." for result in (bad or results)
+            f"{result.message}{f' ({result.advice})' if result.advice else ''}."
+            for result in (bad or results)
         ]
         return not bad, " ".join(sentences)
 
@@ -114,8 +118,12 @@ def _object_store_sink(connection: ConnectionParts) -> Sink:
 
 
 _SINKS: dict[str, Callable[[ConnectionParts], Sink]] = {
-    DatahubRestHook.conn_type: lambda parts: sinks.RestSink(sinks.RestSettings.from_connection(parts)),
-    DatahubKafkaHook.conn_type: lambda parts: sinks.KafkaSink(sinks.KafkaSettings.from_connection(parts)),
+    DatahubRestHook.conn_type: lambda parts: sinks.RestSink(
+        sinks.RestSettings.from_connection(parts)
+    ),
+    DatahubKafkaHook.conn_type: lambda parts: sinks.KafkaSink(
+        sinks.KafkaSettings.from_connection(parts)
+    ),
     DatahubFileHook.conn_type: lambda parts: sinks.FileSink.from_connection(parts),  # noqa: PLW0108 (loads the sink late)
     DatahubObjectStoreHook.conn_type: _object_store_sink,
 }
@@ -124,11 +132,12 @@ _SINKS: dict[str, Callable[[ConnectionParts], Sink]] = {
 def sink_of(connection_id: str) -> Sink:
     """Return the sink of a connection, by its type.
 
-    :raises SinkSettingsError: if the type does not lead to DataHub, or the connection is incomplete or has an unknown
-        option.
+    :raises SinkSettingsError: if the type does not lead to DataHub, or the connection is incomplete
+        or has an unknown option.
     """
     connection = connection_of(connection_id)
-    # Airflow turns the dashes of a type into underscores if the connection comes from a URI or the environment.
+    # Airflow turns the dashes of a type into underscores if the connection comes from a URI or the
+    # environment.
     conn_type = (connection.conn_type or "").replace("_", "-")
     if conn_type not in _SINKS:
         raise delivery.SinkSettingsError(
@@ -160,7 +169,9 @@ def open_sink(connection_id: str) -> tuple[Sink | None, str | None]:
 def airflow_connections(
     final_result: Callable[[AttemptKey], AttemptResult | None] = lambda _: None,
 ) -> Connections:
-    """Return the access to Airflow's connections, with a way to ask for the results of task instances."""
+    """Return the access to Airflow's connections, with a way to ask for the results of task
+    instances.
+    """
     return Connections(open_sink, open_outbox, final_result, open_store, s3_endpoint)
 
 

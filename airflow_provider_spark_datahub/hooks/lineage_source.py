@@ -44,7 +44,8 @@ _FIELDS = get_type_hints(LineageReport)
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """Report of a task's last attempt (:class:`~airflow_provider_spark_datahub.task.LineageReport`), as plain JSON.
+    """Report of a task's last attempt
+    (:class:`~airflow_provider_spark_datahub.task.LineageReport`), as plain JSON.
 
     :param created_ms: when the task pushed it, in milliseconds since 1970 UTC.
     """
@@ -55,9 +56,11 @@ class TaskReport:
 
     @classmethod
     def read(cls, key: AttemptKey, value: object, created_ms: int) -> Self | None:
-        """Return the report in an XCom without its badly typed fields; ``None`` if it is none. Any task may push one.
+        """Return the report in an XCom without its badly typed fields; ``None`` if it is none. Any
+        task may push one.
 
-        :param value: as stored. It is read as JSON, as by Airflow's own API: to deserialize it would import classes.
+        :param value: as stored. It is read as JSON, as by Airflow's own API: to deserialize it
+            would import classes.
         """
         if isinstance(value, str):
             with suppress(ValueError, RecursionError):
@@ -83,12 +86,17 @@ class TaskReport:
     def state(self, settled: Collection[tuple[str, int, str]]) -> str:
         """Return the state of an attempt without an undelivered entry in the outbox.
 
-        It is unknown if it was pending and the outbox has no receipt: it may be in one that this server cannot read.
+        It is unknown if it was pending and the outbox has no receipt: it may be in one that this
+        server cannot read.
 
         :param settled: the entries with a receipt (:meth:`LineageSource.settled`).
         """
         entry = EntryName.parse("/".join(str(self.report.get("outbox_entry")).split("/")[-3:]))
-        if self.was_pending and entry and (entry.instance_hash, entry.try_number, entry.connection) in settled:
+        if (
+            self.was_pending
+            and entry
+            and (entry.instance_hash, entry.try_number, entry.connection) in settled
+        ):
             return "delivered"
         if not self.has_lineage:
             return "no lineage"
@@ -96,7 +104,9 @@ class TaskReport:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why there is no lineage, or why it was not delivered when the task ended: one sentence, or none."""
+        """Why there is no lineage, or why it was not delivered when the task ended: one sentence,
+        or none.
+        """
         reason = self.report.get("reason")
         return (str(reason),) if reason else ()
 
@@ -113,7 +123,9 @@ class Scope:
     def matches(self, key: AttemptKey) -> bool:
         """Return whether an attempt is selected."""
         same_run = (key.dag_id, key.run_id) == (self.dag_id, self.run_id)
-        return same_run and (self.task_id is None or (key.task_id, key.map_index) == (self.task_id, self.map_index))
+        return same_run and (
+            self.task_id is None or (key.task_id, key.map_index) == (self.task_id, self.map_index)
+        )
 
 
 class LineageSource:
@@ -129,26 +141,38 @@ class LineageSource:
         """
         return OutboxRecords(self._outbox()).of(self._keys(scope))
 
-    def newest(self, most: int | None, dag_ids: set[str] | None, *, undelivered: bool) -> list[AttemptRecord]:
-        """Return the newest records of these DAGs, newest first, without their proposals; ``None`` for all DAGs.
+    def newest(
+        self, most: int | None, dag_ids: set[str] | None, *, undelivered: bool
+    ) -> list[AttemptRecord]:
+        """Return the newest records of these DAGs, newest first, without their proposals; ``None``
+        for all DAGs.
 
         :raises OSError: if the outbox cannot be read.
         """
         return OutboxRecords(self._outbox()).newest(most, dag_ids, undelivered=undelivered)
 
     def settled(self, reports: Iterable[TaskReport]) -> set[tuple[str, int, str]]:
-        """Return task instance, try number and connection of the entries with a receipt, if a report was pending.
+        """Return task instance, try number and connection of the entries with a receipt, if a
+        report was pending.
 
         :raises OSError: if the outbox cannot be read.
         """
-        return OutboxRecords(self._outbox()).settled() if any(report.was_pending for report in reports) else set()
+        return (
+            OutboxRecords(self._outbox()).settled()
+            if any(report.was_pending for report in reports)
+            else set()
+        )
 
     def run_states(self, runs: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        """Return Airflow's states of DAG runs, by DAG and run; those that it does not know are left out."""
+        """Return Airflow's states of DAG runs, by DAG and run; those that it does not know are left
+        out.
+        """
         ids = (DagRun.dag_id, DagRun.run_id)
         query = select(*ids, DagRun.state).where(tuple_(*ids).in_(runs))
         with create_session() as session:
-            return {(dag_id, run_id): str(state) for dag_id, run_id, state in session.execute(query)}
+            return {
+                (dag_id, run_id): str(state) for dag_id, run_id, state in session.execute(query)
+            }
 
     def reports(
         self,
@@ -174,7 +198,9 @@ class LineageSource:
         if scope is not None:
             query = query.where(XComModel.run_id == scope.run_id)
             if scope.task_id is not None:
-                query = query.where(XComModel.task_id == scope.task_id, XComModel.map_index == scope.map_index)
+                query = query.where(
+                    XComModel.task_id == scope.task_id, XComModel.map_index == scope.map_index
+                )
         with create_session() as session:
             rows = session.execute(query.order_by(XComModel.timestamp.desc()).limit(most)).all()
         reports = []
@@ -184,16 +210,20 @@ class LineageSource:
         return [report for report in reports if report is not None]
 
     def impact(self, scope: Scope, dataset: str) -> Impact:
-        """Return what the writes of a dataset by a DAG run or task instance reached. :param dataset: its URN.
+        """Return what the writes of a dataset by a DAG run or task instance reached. :param
+        dataset: its URN.
 
         :raises OSError: if the outbox cannot be read.
         """
         records = Records(Histories(self._outbox().storage).all())
         written = records.writes.get(dataset, ())
-        return records.impact([write for write in written if write.record and scope.matches(write.record.key)])
+        return records.impact(
+            [write for write in written if write.record and scope.matches(write.record.key)]
+        )
 
     def deliver(self, scope: Scope) -> str:
-        """Deliver the pending entries of a selection, newest first; return the result and up to three reasons.
+        """Deliver the pending entries of a selection, newest first; return the result and up to
+        three reasons.
 
         :raises OSError: if the outbox cannot be read.
         """
@@ -205,10 +235,13 @@ class LineageSource:
         drained = drain(outbox, connections, limits, stopped=lambda: deadline.expired).run(names)
         # The same reason may have different details in brackets: numbers of requests, seconds.
         reasons = {problem.partition(" (")[0]: problem for problem in drained.problems}
-        return " ".join(f"{text.removesuffix('.')}." for text in [drained.sentence, *list(reasons.values())[:3]])
+        return " ".join(
+            f"{text.removesuffix('.')}." for text in [drained.sentence, *list(reasons.values())[:3]]
+        )
 
     def requeue(self, scope: Scope) -> str:
-        """Make the quarantined entries of a selection pending again, and return the result in one sentence.
+        """Make the quarantined entries of a selection pending again, and return the result in one
+        sentence.
 
         :raises OSError: if the outbox cannot be read or written.
         """
@@ -230,12 +263,20 @@ class LineageSource:
         with create_session() as session:
             for each in (TaskInstanceHistory, TaskInstance):
                 columns = (each.task_id, each.map_index, each.try_number, each.state)
-                query = select(*columns).where(each.dag_id == scope.dag_id, each.run_id == scope.run_id)
+                query = select(*columns).where(
+                    each.dag_id == scope.dag_id, each.run_id == scope.run_id
+                )
                 if scope.task_id is not None:
-                    query = query.where(each.task_id == scope.task_id, each.map_index == scope.map_index)
-                query = query.order_by(each.start_date.is_(None), each.start_date.desc()).limit(most)
+                    query = query.where(
+                        each.task_id == scope.task_id, each.map_index == scope.map_index
+                    )
+                query = query.order_by(each.start_date.is_(None), each.start_date.desc()).limit(
+                    most
+                )
                 for task_id, map_index, number, state in session.execute(query):
-                    states[AttemptKey(scope.dag_id, scope.run_id, task_id, map_index, number)] = str(state or "")
+                    states[AttemptKey(scope.dag_id, scope.run_id, task_id, map_index, number)] = (
+                        str(state or "")
+                    )
         return states
 
     def _outbox(self) -> Outbox:

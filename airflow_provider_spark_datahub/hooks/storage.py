@@ -11,7 +11,12 @@ from urllib.parse import urlsplit
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub.delivery.outbox import LocalStorage, ObjectStorage, Outbox, OutboxError
+from airflow_provider_spark_datahub.delivery.outbox import (
+    LocalStorage,
+    ObjectStorage,
+    Outbox,
+    OutboxError,
+)
 from airflow_provider_spark_datahub.foundation.files import FileAccess
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration, connection_of
 
@@ -23,15 +28,18 @@ if TYPE_CHECKING:
 
 
 _UNOPENABLE = (AirflowException, ImportError, OSError, ValueError)
-"""Errors of a store that cannot be opened: its connection is missing or wrong, or its client is not installed."""
+"""Errors of a store that cannot be opened: its connection is missing or wrong, or its client is not
+installed.
+"""
 
 
 def open_store(uri: str, conn_id: str | None = None) -> ObjectStorage:
     """Return the object store below a URI. No request is sent yet.
 
-    :param uri: of Airflow's ``ObjectStoragePath``: ``s3://bucket/prefix``, ``gs://connection@bucket/prefix``; or with
-        Hadoop's scheme ``s3a``.
-    :param conn_id: connection to the store; ``None`` for the connection in the URI, or the store's own defaults.
+    :param uri: of Airflow's ``ObjectStoragePath``: ``s3://bucket/prefix``,
+        ``gs://connection@bucket/prefix``; or with Hadoop's scheme ``s3a``.
+    :param conn_id: connection to the store; ``None`` for the connection in the URI, or the store's
+        own defaults.
     :raises OSError: if the store cannot be opened.
     """
     try:
@@ -43,7 +51,8 @@ def open_store(uri: str, conn_id: str | None = None) -> ObjectStorage:
 def open_outbox(location: str, limits: OutboxLimits | None = None) -> Outbox:
     """Return the outbox at a location.
 
-    :param location: a path, or a URI of Airflow's ``ObjectStoragePath``: ``gs://connection@bucket/prefix``.
+    :param location: a path, or a URI of Airflow's ``ObjectStoragePath``:
+        ``gs://connection@bucket/prefix``.
     :raises OutboxError: if the store cannot be opened.
     """
     access = FileAccess.of(group=limits is not None and limits.group_access)
@@ -65,7 +74,8 @@ def configured_outbox(location: str | None = None) -> Outbox:
 
 
 def s3_endpoint(uri: str) -> str | None:
-    """Return the address of the S3 server that the connection in a URI names; ``None`` for Amazon's, and for GCS.
+    """Return the address of the S3 server that the connection in a URI names; ``None`` for
+    Amazon's, and for GCS.
 
     :raises AirflowException: if there is no such connection.
     """
@@ -78,7 +88,8 @@ def s3_endpoint(uri: str) -> str | None:
 def result_folder(location: str, conn_id: str | None = None) -> ResultFolder:
     """Return the result folder of a backfill.
 
-    :param location: :attr:`BackfillPlan.out`: a local folder, or a URI of Airflow's ``ObjectStoragePath``.
+    :param location: :attr:`BackfillPlan.out`: a local folder, or a URI of Airflow's
+        ``ObjectStoragePath``.
     :param conn_id: connection to the store; ``None`` to use the environment.
     :raises PlanError: if the folder cannot be reached.
     """
@@ -104,5 +115,7 @@ def _object_path(uri: str, conn_id: str | None) -> ObjectStoragePath:
 
     named = conn_id or urlsplit(uri).username
     if named:
-        connection_of(named)  # fail here: without the connection, the store would be opened without any keys
+        connection_of(
+            named
+        )  # fail here: without the connection, the store would be opened without any keys
     return ObjectStoragePath(uri, conn_id=conn_id)

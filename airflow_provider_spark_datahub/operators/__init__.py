@@ -1,4 +1,6 @@
-"""Operators: submit a Spark job with lineage, deliver pending lineage, and convert archives of events."""
+"""Operators: submit a Spark job with lineage, deliver pending lineage, and convert archives of
+events.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,11 @@ if TYPE_CHECKING:
     )
     from .glue import GlueJobDatahubOperator
     from .livy import LivyDatahubOperator
-    from .spark_commands import SparkJDBCDatahubOperator, SparkPipelinesDatahubOperator, SparkSqlDatahubOperator
+    from .spark_commands import (
+        SparkJDBCDatahubOperator,
+        SparkPipelinesDatahubOperator,
+        SparkSqlDatahubOperator,
+    )
     from .spark_kubernetes import SparkKubernetesDatahubOperator
     from .spark_submit import SparkSubmitDatahubOperator
 else:

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 class BackfillLineageOperator(SparkSubmitOperator):
     """Operator that converts an archive of OpenLineage events with Spark, and delivers the result.
 
-    It takes the arguments of ``SparkSubmitOperator`` that say where and how to submit. A later attempt continues where
-    the earlier one ended: nothing is converted or delivered twice. The result (XCom ``return_value``) holds the counts.
+    It takes the arguments of ``SparkSubmitOperator`` that say where and how to submit. A later
+    attempt continues where the earlier one ended: nothing is converted or delivered twice. The
+    result (XCom ``return_value``) holds the counts.
 
     :param sources: folders, files or globs of events, as paths or URIs for the cluster.
-    :param out: the backfill's own folder: a path on a disk that the worker and the cluster share, or a URI in an object
-        store that Spark can reach.
+    :param out: the backfill's own folder: a path on a disk that the worker and the cluster share,
+        or a URI in an object store that Spark can reach.
     :param out_conn_id: Airflow connection to that store; ``None`` to use the worker's environment.
-    :param since: ISO time; only runs that ended then or later. :attr:`until`: only runs that ended before.
+    :param since: ISO time; only runs that ended then or later. :attr:`until`: only runs that ended
+        before.
     :param applications: names of the applications to convert; ``*`` stands for any text.
     :param run_history: convert every run, not only the last one of each job.
     :param lineage: settings of the converter: a dict, or its JSON.
@@ -99,7 +101,9 @@ class BackfillLineageOperator(SparkSubmitOperator):
         self.log.info("%s of %s, %s quarantined", proposals, runs, result["quarantined"])
         if connection := self.datahub_conn_id:
             open_sink, rate = partial(hooks.sink_of, connection), backfill.Rate(self.rate)
-            delivered = backfill.BackfillDelivery(folder, open_sink, rate, threads=self.threads).run()
+            delivered = backfill.BackfillDelivery(
+                folder, open_sink, rate, threads=self.threads
+            ).run()
             self.log.info("%s", delivered.sentence)
             if delivered.complete < delivered.parts:
                 raise AirflowException(f"{delivered.sentence}: {'; '.join(delivered.problems)}")
@@ -119,7 +123,10 @@ class BackfillLineageOperator(SparkSubmitOperator):
         )
 
     def _convert(self, context: Context, plan: backfill.BackfillPlan) -> None:
-        self.application, self.name = str(backfill.SPARK_MAIN), self.name or backfill.APPLICATION_NAME
+        self.application, self.name = (
+            str(backfill.SPARK_MAIN),
+            self.name or backfill.APPLICATION_NAME,
+        )
         with tempfile.TemporaryDirectory(prefix="spark-datahub-") as folder:
             package = str(backfill.write_package(Path(folder)))
             users_files = self.py_files

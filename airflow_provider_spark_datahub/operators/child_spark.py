@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.decorators.pyspark import _PySparkDecoratedOperator
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
-from airflow.providers.common.compat.sdk import DecoratedOperator, get_current_context, task_decorator_factory
+from airflow.providers.common.compat.sdk import (
+    DecoratedOperator,
+    get_current_context,
+    task_decorator_factory,
+)
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.python import PythonOperator
 
@@ -26,10 +30,11 @@ if TYPE_CHECKING:
 
 
 class ChildSparkOperator(SparkLineageOperator):
-    """Base of operators whose tasks may start any number of Sparks, with the lineage of all of them.
+    """Base of operators whose tasks may start any number of Sparks, with the lineage of all of
+    them.
 
-    Every Spark that Spark's own scripts or PySpark start below the task gets the listener and an event file of its
-    own. A subclass inherits from this class first and from any operator second.
+    Every Spark that Spark's own scripts or PySpark start below the task gets the listener and an
+    event file of its own. A subclass inherits from this class first and from any operator second.
     """
 
     def _launcher(self, context: Context) -> task.Launcher:  # noqa: ARG002 (the base's signature)
@@ -37,18 +42,24 @@ class ChildSparkOperator(SparkLineageOperator):
 
 
 class BashDatahubOperator(ChildSparkOperator, BashOperator):
-    """Operator that runs a Bash command as ``BashOperator`` does, with the lineage of the Sparks that it starts."""
+    """Operator that runs a Bash command as ``BashOperator`` does, with the lineage of the Sparks
+    that it starts.
+    """
 
 
 class PythonDatahubOperator(ChildSparkOperator, PythonOperator):
-    """Operator that calls a function as ``PythonOperator`` does, with the lineage of the Sparks that it starts."""
+    """Operator that calls a function as ``PythonOperator`` does, with the lineage of the Sparks
+    that it starts.
+    """
 
 
 class _PythonDecoratedOperator(ChildSparkOperator, DecoratedOperator, PythonOperator):
     custom_operator_name = "@task.spark_lineage"
 
     def __init__(self, *, python_callable: Callable[..., Any], **kwargs: Any) -> None:
-        upstream = {"python_callable": python_callable} | {name: kwargs.get(name) for name in ("op_args", "op_kwargs")}
+        upstream = {"python_callable": python_callable} | {
+            name: kwargs.get(name) for name in ("op_args", "op_kwargs")
+        }
         super().__init__(kwargs_to_upstream=upstream, python_callable=python_callable, **kwargs)
 
 
@@ -60,9 +71,12 @@ class _PySparkLineageOperator(ChildSparkOperator, _PySparkDecoratedOperator):  #
 
 
 def spark_lineage_task(
-    python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
+    python_callable: Callable[..., Any] | None = None,
+    multiple_outputs: bool | None = None,
+    **kwargs: Any,
 ) -> TaskDecorator:
-    """Make a task of a function, with the lineage of the Sparks that it starts: ``@task.spark_lineage``.
+    """Make a task of a function, with the lineage of the Sparks that it starts:
+    ``@task.spark_lineage``.
 
     It takes the arguments of ``@task`` and of :class:`SparkLineageOperator`.
     """
@@ -75,12 +89,16 @@ def spark_lineage_task(
 
 
 def pyspark_lineage_task(
-    python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
+    python_callable: Callable[..., Any] | None = None,
+    multiple_outputs: bool | None = None,
+    **kwargs: Any,
 ) -> TaskDecorator:
-    """Make a task of a function that gets a Spark session, as ``@task.pyspark`` does: ``@task.pyspark_lineage``.
+    """Make a task of a function that gets a Spark session, as ``@task.pyspark`` does:
+    ``@task.pyspark_lineage``.
 
-    It takes the arguments of ``@task.pyspark`` and of :class:`SparkLineageOperator`. The session starts in the task's
-    process, or on the Spark Connect server of a connection, whose events ``connect_events`` names.
+    It takes the arguments of ``@task.pyspark`` and of :class:`SparkLineageOperator`. The session
+    starts in the task's process, or on the Spark Connect server of a connection, whose events
+    ``connect_events`` names.
     """
     return task_decorator_factory(
         python_callable=python_callable,
@@ -95,7 +113,8 @@ def spark_lineage(**options: Any) -> Iterator[None]:
     """Collect the lineage of the Sparks that start in this context, below the running Airflow task.
 
     Use it once in a task. The next attempt always runs the code in this context again, so that
-    ``lineage_on_failure="retry"`` would run Spark again. Use ``@task.spark_lineage`` for that option.
+    ``lineage_on_failure="retry"`` would run Spark again. Use ``@task.spark_lineage`` for that
+    option.
 
     :param options: options of :class:`SparkLineageOperator`.
     :raises TypeError: if an option is not known.
@@ -103,7 +122,9 @@ def spark_lineage(**options: Any) -> Iterator[None]:
     """
     if unknown := sorted(options.keys() - set(SparkLineageOperator.lineage_fields)):
         raise TypeError(f"spark_lineage() has no option {unknown[0]!r}")
-    lineage = TaskLineage(get_current_context(), lambda: options, _ChildLauncher, logging.getLogger(__name__))
+    lineage = TaskLineage(
+        get_current_context(), lambda: options, _ChildLauncher, logging.getLogger(__name__)
+    )
     with lineage.around():
         yield
 
@@ -122,7 +143,9 @@ class _ChildLauncher:
         self._inherits = getattr(operator, "inherit_env", None)
         self._variables = "env" if self._inherits is None else "env_vars"
 
-    def inject(self, attempt: task.AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
+    def inject(
+        self, attempt: task.AttemptLineage, parent: ParentRun, root: ParentRun
+    ) -> AbstractContextManager[None]:
         source, remote = self._remote()
         if remote.startswith("sc://"):
             if attempt.options.connect_events is not None:
@@ -140,7 +163,9 @@ class _ChildLauncher:
             return self._launching(stack.pop_all(), changes)
 
     def _remote(self) -> tuple[str, str]:
-        """Return the setting that names the Spark Connect server, and its connection string; empty if there is none."""
+        """Return the setting that names the Spark Connect server, and its connection string; empty
+        if there is none.
+        """
         return "SPARK_REMOTE", self._environment().get("SPARK_REMOTE", "")
 
     def _connected(self, remote: str) -> AbstractContextManager[None]:
@@ -152,11 +177,18 @@ class _ChildLauncher:
 
     @contextmanager
     def _launching(self, folder: ExitStack, changes: Mapping[str, str | None]) -> Iterator[None]:
-        env, before = getattr(self._operator, self._variables, None), {name: os.environ.get(name) for name in changes}
+        env, before = (
+            getattr(self._operator, self._variables, None),
+            {name: os.environ.get(name) for name in changes},
+        )
         with folder:
             if isinstance(env, dict) or self._inherits is False:
                 # The operator may give its process only these variables.
-                merged = {name: value for name, value in {**(env or {}), **changes}.items() if value is not None}
+                merged = {
+                    name: value
+                    for name, value in {**(env or {}), **changes}.items()
+                    if value is not None
+                }
                 folder.enter_context(swapped(self._operator, **{self._variables: merged}))
             _change_environment(changes)
             try:
@@ -170,7 +202,9 @@ class _ChildLauncher:
 
 
 class _PySparkLauncher(_ChildLauncher):
-    """Launcher of the session that ``@task.pyspark`` makes: of a Connect server if its connection names one."""
+    """Launcher of the session that ``@task.pyspark`` makes: of a Connect server if its connection
+    names one.
+    """
 
     def _remote(self) -> tuple[str, str]:
         operator: Any = self._operator
@@ -180,7 +214,9 @@ class _PySparkLauncher(_ChildLauncher):
         if operator.conn_id:
             connection = hooks.connection_of(operator.conn_id)
             if connection.conn_type == SparkConnectHook.conn_type:
-                return f"the connection {operator.conn_id}", SparkConnectHook(operator.conn_id).get_connection_url()
+                return f"the connection {operator.conn_id}", SparkConnectHook(
+                    operator.conn_id
+                ).get_connection_url()
             if remote := connection.extra_dejson.get("spark.remote"):
                 return f"the connection {operator.conn_id}", str(remote)
         # The operator sets a master itself, so that SPARK_REMOTE has no effect.
@@ -189,7 +225,9 @@ class _PySparkLauncher(_ChildLauncher):
     def _connected(self, remote: str) -> AbstractContextManager[None]:
         operator: Any = self._operator
         # ``config_kwargs`` override the connection's properties.
-        return swapped(operator, config_kwargs={**(operator.config_kwargs or {}), "spark.remote": remote})
+        return swapped(
+            operator, config_kwargs={**(operator.config_kwargs or {}), "spark.remote": remote}
+        )
 
 
 def _change_environment(changes: Mapping[str, str | None]) -> None:

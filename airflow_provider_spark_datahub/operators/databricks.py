@@ -23,7 +23,9 @@ _CLUSTER, _CONF = "new_cluster", "spark_conf"
 
 
 def _clusters(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the new clusters of a request, in order: those of the run, of its tasks, and of their loops."""
+    """Yield the new clusters of a request, in order: those of the run, of its tasks, and of their
+    loops.
+    """
     items = value.items() if isinstance(value, Mapping) else ((None, item) for item in value)
     for name, item in items:
         if name == _CLUSTER and isinstance(item, Mapping):
@@ -41,23 +43,31 @@ def _with_confs(value: Any, confs: Iterator[Mapping[str, Any]]) -> Any:
             else _with_confs(item, confs)
             for name, item in value.items()
         }
-    return [_with_confs(item, confs) for item in value] if isinstance(value, (list, tuple)) else value
+    return (
+        [_with_confs(item, confs) for item in value] if isinstance(value, (list, tuple)) else value
+    )
 
 
 def _read(document: Document) -> list[capture.Submission]:
-    return [capture.Submission(properties={**mapping(cluster.get(_CONF))}) for cluster in _clusters(document)]
+    return [
+        capture.Submission(properties={**mapping(cluster.get(_CONF))})
+        for cluster in _clusters(document)
+    ]
 
 
 def _write(document: Document, submissions: Sequence[capture.Submission]) -> dict[str, Any]:
-    changed: dict[str, Any] = _with_confs(document, iter([submission.properties for submission in submissions]))
+    changed: dict[str, Any] = _with_confs(
+        document, iter([submission.properties for submission in submissions])
+    )
     return changed
 
 
 class DatabricksSubmitRunDatahubOperator(ServiceRequestOperator, DatabricksSubmitRunOperator):
-    """Operator that runs tasks on new clusters of Databricks, and delivers their lineage when the run ends.
+    """Operator that runs tasks on new clusters of Databricks, and delivers their lineage when the
+    run ends.
 
-    Databricks keeps Spark's event log to itself: lineage is that of the listener, whose jars an init script of the
-    cluster puts on its class path (``openlineage_jar="provided"``).
+    Databricks keeps Spark's event log to itself: lineage is that of the listener, whose jars an
+    init script of the cluster puts on its class path (``openlineage_jar="provided"``).
     """
 
     spark_request = SparkRequest(

@@ -9,7 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from airflow.providers.google.cloud.operators.dataproc import DataprocCreateBatchOperator, DataprocSubmitJobOperator
+from airflow.providers.google.cloud.operators.dataproc import (
+    DataprocCreateBatchOperator,
+    DataprocSubmitJobOperator,
+)
 
 from airflow_provider_spark_datahub import capture
 from airflow_provider_spark_datahub.operators.service_request import (
@@ -32,7 +35,9 @@ def _fields(message: Any) -> dict[str, Any]:
 
 
 def _spark(message: Mapping[str, Any], suffix: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the field of a message that describes what Spark runs, and its fields; ``None`` if it has none."""
+    """Return the field of a message that describes what Spark runs, and its fields; ``None`` if it
+    has none.
+    """
     name = next((f"{kind}_{suffix}" for kind in _KINDS if message.get(f"{kind}_{suffix}")), None)
     return (name, _fields(message[name])) if name is not None else None
 
@@ -45,7 +50,9 @@ def _submission(spark: Mapping[str, Any], properties: Any) -> capture.Submission
 
 
 def _with_jars(spark: Mapping[str, Any], submission: capture.Submission) -> dict[str, Any]:
-    return {**spark, _JARS: [*capture.split_list(submission.jars)]} if submission.jars else {**spark}
+    return (
+        {**spark, _JARS: [*capture.split_list(submission.jars)]} if submission.jars else {**spark}
+    )
 
 
 def _read_job(document: Document) -> list[capture.Submission]:
@@ -58,7 +65,15 @@ def _write_job(document: Document, submissions: Sequence[capture.Submission]) ->
     [submission], found = submissions, _spark(job, "job")
     if found is None:
         return {}
-    return {"job": {**job, found[0]: {**_with_jars(found[1], submission), "properties": dict(submission.properties)}}}
+    return {
+        "job": {
+            **job,
+            found[0]: {
+                **_with_jars(found[1], submission),
+                "properties": dict(submission.properties),
+            },
+        }
+    }
 
 
 def _runtime(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,7 +87,9 @@ def _read_batch(document: Document) -> list[capture.Submission]:
     """
     batch = _fields(document["batch"])
     found, properties = _spark(batch, "batch"), _runtime(batch).get("properties")
-    peripherals = _fields(_fields(batch.get("environment_config") or {}).get("peripherals_config") or {})
+    peripherals = _fields(
+        _fields(batch.get("environment_config") or {}).get("peripherals_config") or {}
+    )
     server = _fields(peripherals.get("spark_history_server_config") or {}).get("dataproc_cluster")
     if server and "spark.eventLog.dir" not in mapping(properties):
         raise capture.InjectionError(
@@ -88,7 +105,9 @@ def _write_batch(document: Document, submissions: Sequence[capture.Submission]) 
     if found is None:
         return {}
     runtime = {**_runtime(batch), "properties": dict(submission.properties)}
-    return {"batch": {**batch, found[0]: _with_jars(found[1], submission), "runtime_config": runtime}}
+    return {
+        "batch": {**batch, found[0]: _with_jars(found[1], submission), "runtime_config": runtime}
+    }
 
 
 class DataprocSubmitJobDatahubOperator(ServiceRequestOperator, DataprocSubmitJobOperator):
@@ -106,7 +125,9 @@ class DataprocSubmitJobDatahubOperator(ServiceRequestOperator, DataprocSubmitJob
 
 
 class DataprocCreateBatchDatahubOperator(ServiceRequestOperator, DataprocCreateBatchOperator):
-    """Operator that runs a batch of Dataproc Serverless, and delivers its lineage when the batch ends."""
+    """Operator that runs a batch of Dataproc Serverless, and delivers its lineage when the batch
+    ends.
+    """
 
     spark_request = replace(
         DataprocSubmitJobDatahubOperator.spark_request,

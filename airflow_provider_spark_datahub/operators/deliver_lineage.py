@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 class DeliverLineageOperator(BaseOperator):
     """Operator that drains the outbox: each entry through its own connection, oldest first.
 
-    If a killed task left only its events, they are converted first, once Airflow neither runs nor retries the task.
-    Several of these operators, ending tasks and ``spark-datahub emit`` may work on one outbox at the same time. The
-    result (XCom ``return_value``) holds the counts, and the reasons why entries stay.
+    If a killed task left only its events, they are converted first, once Airflow neither runs nor
+    retries the task. Several of these operators, ending tasks and ``spark-datahub emit`` may work
+    on one outbox at the same time. The result (XCom ``return_value``) holds the counts, and the
+    reasons why entries stay.
 
-    :param outbox_location: the outbox; default: ``[spark_datahub] outbox_location``. The worker needs access to it.
+    :param outbox_location: the outbox; default: ``[spark_datahub] outbox_location``. The worker
+        needs access to it.
     :param datahub_conn_id: connection to deliver through, instead of the entries' own.
     :param dag_ids: the DAG or DAGs whose entries are delivered; empty for all.
     :param max_seconds: seconds after the start in which deliveries may begin.
@@ -30,7 +32,12 @@ class DeliverLineageOperator(BaseOperator):
     :param fail_when_waiting: fail if entries stay in the outbox, instead of only logging it.
     """
 
-    template_fields: Sequence[str] = ("outbox_location", "datahub_conn_id", "dag_ids", "max_seconds")
+    template_fields: Sequence[str] = (
+        "outbox_location",
+        "datahub_conn_id",
+        "dag_ids",
+        "max_seconds",
+    )
 
     def __init__(
         self,
@@ -59,7 +66,10 @@ class DeliverLineageOperator(BaseOperator):
         """
         dag_ids = [self.dag_ids] if isinstance(self.dag_ids, str) else self.dag_ids
         outbox = hooks.configured_outbox(self.outbox_location)
-        seconds, services = None if self.max_seconds is None else float(self.max_seconds), hooks.AirflowServices()
+        seconds, services = (
+            None if self.max_seconds is None else float(self.max_seconds),
+            hooks.AirflowServices(),
+        )
         drained = task.drain(
             outbox,
             hooks.airflow_connections(partial(hooks.final_result, services, context.get("ti"))),

@@ -31,12 +31,16 @@ _PARAMETERS = {
     "sparkSubmitJobDriver": "sparkSubmitParameters",
     "sparkSqlJobDriver": "sparkSqlParameters",
 }
-"""Field with the options of ``spark-submit``, by the name of the driver: EMR Serverless', and those of EMR on EKS."""
+"""Field with the options of ``spark-submit``, by the name of the driver: EMR Serverless', and those
+of EMR on EKS.
+"""
 _APPLICATION = "applicationConfiguration"
 
 
 def _driver(document: Document) -> tuple[str, Mapping[str, Any], capture.SubmitArguments] | None:
-    """Return the name of a Spark driver, the driver, and its options; ``None`` for another one, such as Hive's."""
+    """Return the name of a Spark driver, the driver, and its options; ``None`` for another one,
+    such as Hive's.
+    """
     drivers = mapping(document["job_driver"])
     name = next((name for name in _PARAMETERS if drivers.get(name)), None)
     if name is None:
@@ -49,9 +53,15 @@ def _driver(document: Document) -> tuple[str, Mapping[str, Any], capture.SubmitA
 
 
 def _defaults(document: Document) -> tuple[int, dict[str, str]] | None:
-    """Return the place and the properties of the classification ``spark-defaults``, which options ``--conf`` hide."""
+    """Return the place and the properties of the classification ``spark-defaults``, which options
+    ``--conf`` hide.
+    """
     configurations = mapping(document["configuration_overrides"]).get(_APPLICATION) or ()
-    found = ((at, each) for at, each in enumerate(configurations) if each.get("classification") == "spark-defaults")
+    found = (
+        (at, each)
+        for at, each in enumerate(configurations)
+        if each.get("classification") == "spark-defaults"
+    )
     return next(((at, {**mapping(each.get("properties"))}) for at, each in found), None)
 
 
@@ -68,16 +78,23 @@ def _read_job(document: Document) -> list[capture.Submission]:
 def _write_job(document: Document, submissions: Sequence[capture.Submission]) -> dict[str, Any]:
     """Return a job that makes another submission.
 
-    New properties go to its ``spark-defaults``. A job without any gets options: with this classification it would do
-    without those of its application, since the service merges whole classifications.
+    New properties go to its ``spark-defaults``. A job without any gets options: with this
+    classification it would do without those of its application, since the service merges whole
+    classifications.
     """
     [submission] = submissions
     if (driver := _driver(document)) is None:
         return {}
     (name, job, options), defaults = driver, _defaults(document)
     properties = {**submission.properties}
-    as_options = {known: properties.pop(known) for known in (options.properties if defaults else list(properties))}
-    arguments, users = options.with_submission(replace(submission, properties=as_options)), options.arguments
+    as_options = {
+        known: properties.pop(known)
+        for known in (options.properties if defaults else list(properties))
+    }
+    arguments, users = (
+        options.with_submission(replace(submission, properties=as_options)),
+        options.arguments,
+    )
     new = len(arguments) - len(users)
     text = job.get(_PARAMETERS[name]) or ""
     is_prefix = new >= 0 and tuple(arguments[new:]) == users
@@ -122,7 +139,10 @@ def _write_steps(document: Document, submissions: Sequence[capture.Submission]) 
     steps = _steps(document)
     for (number, command, options), submission in zip(_submits(steps), submissions, strict=True):
         arguments = [*command, *options.with_submission(submission)]
-        steps[number] = {**steps[number], "HadoopJarStep": {**steps[number]["HadoopJarStep"], "Args": arguments}}
+        steps[number] = {
+            **steps[number],
+            "HadoopJarStep": {**steps[number]["HadoopJarStep"], "Args": arguments},
+        }
     return {"steps": steps}
 
 
@@ -150,7 +170,9 @@ class EmrContainerDatahubOperator(ServiceRequestOperator, EmrContainerOperator):
 
 
 class EmrAddStepsDatahubOperator(ServiceRequestOperator, EmrAddStepsOperator):
-    """Operator that runs steps on an EMR cluster, and delivers the lineage of all their Spark jobs when they end."""
+    """Operator that runs steps on an EMR cluster, and delivers the lineage of all their Spark jobs
+    when they end.
+    """
 
     spark_request = SparkRequest(
         document=attributes("steps"),

@@ -39,12 +39,20 @@ def _document(operator: Any) -> Document:
     command = mapping(job.get("Command")).get("Name", _SPARK_COMMANDS[0])
     if _CONF in mapping(job.get("NonOverridableArguments")):
         raise capture.InjectionError(f"the job {operator.job_name} does not let a run set {_CONF}")
-    return {"script_args": operator.script_args, "defaults": mapping(job.get("DefaultArguments")), "command": command}
+    return {
+        "script_args": operator.script_args,
+        "defaults": mapping(job.get("DefaultArguments")),
+        "command": command,
+    }
 
 
 def _properties(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Return the properties of an argument ``--conf``: Glue takes one, ``a=1 --conf b=2``, and splits it at blanks."""
-    entries = (entry.strip().partition("=") for entry in str(arguments.get(_CONF) or "").split(f"{_CONF} "))
+    """Return the properties of an argument ``--conf``: Glue takes one, ``a=1 --conf b=2``, and
+    splits it at blanks.
+    """
+    entries = (
+        entry.strip().partition("=") for entry in str(arguments.get(_CONF) or "").split(f"{_CONF} ")
+    )
     return {name: value for name, _, value in entries if name}
 
 
@@ -56,22 +64,37 @@ def _read(document: Document) -> list[capture.Submission]:
     path = next((arguments[name] for name in _LOG_PATHS if arguments.get(name)), None)
     has_log = path is not None and str(arguments.get("--enable-spark-ui")).lower() == "true"
     own_log = {f"{_EVENT_LOG}enabled": "true", f"{_EVENT_LOG}dir": str(path)} if has_log else {}
-    return [capture.Submission(properties={**own_log, **_properties(arguments)}, jars=arguments.get(_JARS))]
+    return [
+        capture.Submission(
+            properties={**own_log, **_properties(arguments)}, jars=arguments.get(_JARS)
+        )
+    ]
 
 
 def _write(document: Document, submissions: Sequence[capture.Submission]) -> dict[str, Any]:
     """Return the arguments that make another submission."""
     [submission], [before] = submissions, _read(document)
     own = _properties({**document["defaults"], **document["script_args"]})
-    changed = {name: value for name, value in submission.properties.items() if own.get(name) != value}
+    changed = {
+        name: value for name, value in submission.properties.items() if own.get(name) != value
+    }
     # The job's own log is not one of its properties.
-    changed = {name: value for name, value in changed.items() if before.properties.get(name) != value}
+    changed = {
+        name: value for name, value in changed.items() if before.properties.get(name) != value
+    }
     for name, value in changed.items():
         if len(str(value).split()) != 1:
-            raise capture.InjectionError(f"Glue splits {_CONF} at blanks, and {name} would be {value!r}")
+            raise capture.InjectionError(
+                f"Glue splits {_CONF} at blanks, and {name} would be {value!r}"
+            )
     conf = f" {_CONF} ".join(f"{name}={value}" for name, value in {**own, **changed}.items())
     added = {_CONF: conf, _JARS: submission.jars}
-    return {"script_args": {**document["script_args"], **{name: value for name, value in added.items() if value}}}
+    return {
+        "script_args": {
+            **document["script_args"],
+            **{name: value for name, value in added.items() if value},
+        }
+    }
 
 
 class GlueJobDatahubOperator(ServiceRequestOperator, GlueJobOperator):
@@ -88,9 +111,13 @@ class GlueJobDatahubOperator(ServiceRequestOperator, GlueJobOperator):
     )
 
     def _find_previous_job_run(self, context: Context, task_uuid: str) -> str | None:
-        """Find the job run of the attempt before, which a deferrable task does not keep in its state."""
+        """Find the job run of the attempt before, which a deferrable task does not keep in its
+        state.
+        """
         found: str | None = super()._find_previous_job_run(context, task_uuid)
         lineage = self._task_lineage
         if found is not None and lineage is not None and (attempt := lineage.attempt) is not None:
-            lineage.guarded("reconnecting", lambda: attempt.reconnect_to(context["ti"].try_number - 1))
+            lineage.guarded(
+                "reconnecting", lambda: attempt.reconnect_to(context["ti"].try_number - 1)
+            )
         return found

@@ -1,4 +1,5 @@
-"""Operators whose Spark jobs have lineage, whichever operator starts them, and launchers of one job.
+"""Operators whose Spark jobs have lineage, whichever operator starts them, and launchers of one
+job.
 
 Tests: ``tests/operators/test_spark_submit.py``.
 """
@@ -59,7 +60,9 @@ class SubmissionLauncher(ABC):
 
     @abstractmethod
     def submissions(self) -> Sequence[Submission]:
-        """Return the properties, jars and packages of each job of the call, mostly one, without lineage."""
+        """Return the properties, jars and packages of each job of the call, mostly one, without
+        lineage.
+        """
 
     @abstractmethod
     def spark(self) -> SparkSubmit:
@@ -67,11 +70,15 @@ class SubmissionLauncher(ABC):
 
     @abstractmethod
     def launching(self, submissions: Sequence[Submission]) -> AbstractContextManager[None]:
-        """Return a context in which the task makes the call with other submissions. Its exit restores everything."""
+        """Return a context in which the task makes the call with other submissions. Its exit
+        restores everything.
+        """
 
     @contextmanager
     def swapped(self, file: Path | None = None, **values: object) -> Iterator[None]:
-        """Give the operator other values of its attributes for one call, and remove the call's file afterwards."""
+        """Give the operator other values of its attributes for one call, and remove the call's file
+        afterwards.
+        """
         try:
             with swapped(self._operator, **values):
                 yield
@@ -94,7 +101,9 @@ class SubmissionLauncher(ABC):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=_STOP_SECONDS)
 
-    def inject(self, attempt: task.AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
+    def inject(
+        self, attempt: task.AttemptLineage, parent: ParentRun, root: ParentRun
+    ) -> AbstractContextManager[None]:
         """Return a context in which the task makes the call with lineage."""
         injections = attempt.inject(self.submissions(), self.spark(), parent, root)
         for secret in chain.from_iterable(injection.secrets for injection in injections):
@@ -103,8 +112,11 @@ class SubmissionLauncher(ABC):
         return self.launching([injection.submission for injection in injections])
 
 
-def conf_with_airflows_transport(conf: Mapping[Any, Any] | None, context: Context, *, wanted: bool) -> dict[Any, Any]:
-    """Return the user's Spark properties with the OpenLineage transport that an operator of Airflow would inject.
+def conf_with_airflows_transport(
+    conf: Mapping[Any, Any] | None, context: Context, *, wanted: bool
+) -> dict[Any, Any]:
+    """Return the user's Spark properties with the OpenLineage transport that an operator of Airflow
+    would inject.
 
     The operator injects none if there is one already, so ours would keep it from doing so.
 
@@ -120,7 +132,9 @@ def conf_with_airflows_transport(conf: Mapping[Any, Any] | None, context: Contex
 
 
 def _takes_options(init: _Init) -> _Init:
-    """Add the options to the signature, in which Airflow looks up ``default_args`` and mapped arguments."""
+    """Add the options to the signature, in which Airflow looks up ``default_args`` and mapped
+    arguments.
+    """
     own = signature(init)
     *known, rest = own.parameters.values()
     options = (Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in ARGUMENTS)
@@ -129,21 +143,25 @@ def _takes_options(init: _Init) -> _Init:
 
 
 class SparkLineageOperator(BaseOperator):
-    """Base of operators that start Spark as another operator does, and deliver its lineage to DataHub.
+    """Base of operators that start Spark as another operator does, and deliver its lineage to
+    DataHub.
 
-    A subclass inherits from this class first and from the other operator second, and :meth:`_launcher` returns how
-    the other operator starts Spark. It takes every argument of the other operator and behaves in the same way: whatever
-    happens to the lineage, the task ends as it would end without. All further arguments are keyword-only and templated,
-    and have their defaults in the section ``[spark_datahub]`` of Airflow's configuration
-    (:data:`~airflow_provider_spark_datahub.task.options.OPTIONS` describes them). ``lineage`` may also be a dict or
+    A subclass inherits from this class first and from the other operator second, and
+    :meth:`_launcher` returns how the other operator starts Spark. It takes every argument of the
+    other operator and behaves in the same way: whatever happens to the lineage, the task ends as it
+    would end without. All further arguments are keyword-only and templated, and have their defaults
+    in the section ``[spark_datahub]`` of Airflow's configuration
+    (:data:`~airflow_provider_spark_datahub.task.options.OPTIONS` describes them). ``lineage`` may
+    also be a dict or
     :class:`~airflow_provider_spark_datahub.conversion.settings.LineageSettings`.
 
-    :param emit_assets: ``True`` for an asset event for each dataset that the job wrote, through the asset alias
-        ``spark_datahub`` unless the task's ``outlets`` have one; or the URIs of assets by DataHub's platform, as
-        templates (``{"hive": "hive://prod/{path}"}``), for the others as with ``True``; or ``"partitions"``, which also
-        gives the event of a declared outlet the partitions that the job wrote as partition keys, if the events name
-        them (Airflow 3.3): such an event triggers only DAGs that are scheduled on partitions. ``False`` for no events
-        even if the outlets have an alias. It is not templated by Jinja.
+    :param emit_assets: ``True`` for an asset event for each dataset that the job wrote, through the
+        asset alias ``spark_datahub`` unless the task's ``outlets`` have one; or the URIs of assets
+        by DataHub's platform, as templates (``{"hive": "hive://prod/{path}"}``), for the others as
+        with ``True``; or ``"partitions"``, which also gives the event of a declared outlet the
+        partitions that the job wrote as partition keys, if the events name them (Airflow 3.3): such
+        an event triggers only DAGs that are scheduled on partitions. ``False`` for no events even
+        if the outlets have an alias. It is not templated by Jinja.
     """
 
     lineage_fields: ClassVar[tuple[str, ...]] = ARGUMENTS
@@ -158,7 +176,9 @@ class SparkLineageOperator(BaseOperator):
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Add the links, unless a property computes the other operator's, and the template fields."""
         super().__init_subclass__(**arguments)
-        joins_operator = len(cls.__bases__) > 1 and issubclass(cls.__bases__[0], SparkLineageOperator)
+        joins_operator = len(cls.__bases__) > 1 and issubclass(
+            cls.__bases__[0], SparkLineageOperator
+        )
         if joins_operator and "template_fields" not in vars(cls):
             cls.template_fields = (*super().template_fields, *cls.lineage_fields)
         others = super().operator_extra_links
@@ -166,7 +186,9 @@ class SparkLineageOperator(BaseOperator):
             cls.operator_extra_links = others if isinstance(others, property) else (*others, *LINKS)
 
     @_takes_options
-    def __init__(self, *, emit_assets: bool | str | Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *, emit_assets: bool | str | Mapping[str, str] | None = None, **kwargs: Any
+    ) -> None:
         options = {name: kwargs.pop(name, None) for name in ARGUMENTS}
         super().__init__(**kwargs)
         for name, value in options.items():
@@ -185,12 +207,15 @@ class SparkLineageOperator(BaseOperator):
     def execute(self, context: Context, *args: Any, **kwargs: Any) -> Any:
         """Run the task as the other operator does, with lineage around it.
 
-        :param args: of a task that deferred itself before it started its job, and begins again, and so ``kwargs``.
+        :param args: of a task that deferred itself before it started its job, and begins again, and
+            so ``kwargs``.
         """
         lineage = self._task_lineage = self._new_lineage(context)
         return lineage.run(partial(super().execute, context, *args, **kwargs))
 
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
+    ) -> Any:
         """Continue a deferred task as the other operator does, with lineage around it."""
         kwargs = dict(next_kwargs or {})
         resume = partial(super().resume_execution, next_method, kwargs, context)
@@ -205,24 +230,38 @@ class SparkLineageOperator(BaseOperator):
         return lineage.resume(event_files, resume)
 
     def _do_render_template_fields(
-        self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
+        self,
+        parent: Any,
+        template_fields: Iterable[str],
+        context: Context,
+        jinja_env: Any,
+        seen_oids: set[int],
     ) -> None:
         """Render the fields; an option of lineage that cannot be rendered costs the task nothing."""
         render = super()._do_render_template_fields
         options = self.lineage_fields if parent is self else ()
-        render(parent, [name for name in template_fields if name not in options], context, jinja_env, seen_oids)
+        render(
+            parent,
+            [name for name in template_fields if name not in options],
+            context,
+            jinja_env,
+            seen_oids,
+        )
 
         def rendered(name: str) -> Any:
             render(parent, [name], context, jinja_env, seen_oids)
             return getattr(self, name)
 
         for name in set(template_fields).intersection(options):
-            setattr(self, name, self.rendered_option(name, getattr(self, name), partial(rendered, name)))
+            setattr(
+                self, name, self.rendered_option(name, getattr(self, name), partial(rendered, name))
+            )
 
     def rendered_option(self, name: str, value: Any, render: Callable[[], Any]) -> Any:
         """Return an option of lineage; if it cannot be rendered, ``None`` for the configured value.
 
-        A connection keeps its template as name, and its lineage stays in the outbox: the configured one may be wrong.
+        A connection keeps its template as name, and its lineage stays in the outbox: the configured
+        one may be wrong.
         """
         services = self._services = self._services or hooks.AirflowServices()
         default = value if name == "datahub_conn_id" else None
@@ -230,8 +269,13 @@ class SparkLineageOperator(BaseOperator):
 
     def _new_lineage(self, context: Context) -> task_lineage.TaskLineage:
         last = self._task_lineage
-        before = last.ended.jobs if last is not None and last.ended and last.is_of(context) else None
-        options, launcher = partial(self._lineage_arguments, context), partial(self._launcher, context)
+        before = (
+            last.ended.jobs if last is not None and last.ended and last.is_of(context) else None
+        )
+        options, launcher = (
+            partial(self._lineage_arguments, context),
+            partial(self._launcher, context),
+        )
         return task_lineage.TaskLineage(
             context,
             options,
@@ -246,12 +290,17 @@ class SparkLineageOperator(BaseOperator):
         """Return the options that the task gives, and its switch ``enabled``."""
         return {name: getattr(self, name, None) for name in self.lineage_fields}
 
-    def settle_lineage(self, context: Context, state: task_lineage.AirflowState, error: object = None) -> None:
-        """Report the result that Airflow gave the attempt, if ``execute`` could not know it. Called by our listener.
+    def settle_lineage(
+        self, context: Context, state: task_lineage.AirflowState, error: object = None
+    ) -> None:
+        """Report the result that Airflow gave the attempt, if ``execute`` could not know it. Called
+        by our listener.
 
         :param error: what the task raised, if it failed.
         """
-        (self._task_lineage or self._new_lineage(context)).settle(state, error, resumed=self._resumed)
+        (self._task_lineage or self._new_lineage(context)).settle(
+            state, error, resumed=self._resumed
+        )
 
     def on_kill(self) -> None:
         """Stop the job; Airflow leaves few seconds after it."""
@@ -260,9 +309,11 @@ class SparkLineageOperator(BaseOperator):
         super().on_kill()
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 (Airflow's signature)
-        """Return the datasets of the Spark job, for the Airflow task of OpenLineage and of DataHub's own plugin.
+        """Return the datasets of the Spark job, for the Airflow task of OpenLineage and of
+        DataHub's own plugin.
 
-        DataHub's plugin uses the namespace as platform, so it gets each dataset under its name in DataHub.
+        DataHub's plugin uses the namespace as platform, so it gets each dataset under its name in
+        DataHub.
         """
         from airflow.providers.openlineage.extractors import OperatorLineage
         from openlineage.client.event_v2 import Dataset
@@ -287,14 +338,16 @@ SparkLineageOperator.__doc__ = f"{SparkLineageOperator.__doc__}\n" + "\n".join(
 class ResumableLineageOperator(SparkLineageOperator):
     """Base of operators whose attempts may reconnect to the job of an earlier one.
 
-    The other operator keeps the job's id in the task's state (``ResumableJobMixin``, since Airflow 3.3). It submits
-    only if an attempt cannot reconnect to a job.
+    The other operator keeps the job's id in the task's state (``ResumableJobMixin``, since Airflow
+    3.3). It submits only if an attempt cannot reconnect to a job.
     """
 
     _knows_its_job = False
 
     def execute_resumable(self, context: Context) -> Any:
-        """Submit the job or reconnect to it. Called by the parent class if an attempt may reconnect to a driver."""
+        """Submit the job or reconnect to it. Called by the parent class if an attempt may reconnect
+        to a driver.
+        """
         self._knows_its_job = False
         return self._other.execute_resumable(context)
 
@@ -320,10 +373,14 @@ class ResumableLineageOperator(SparkLineageOperator):
         return super()
 
     def _reconnect(self) -> None:
-        """Read the events of the job that an earlier attempt submitted, if it is not this attempt's own."""
+        """Read the events of the job that an earlier attempt submitted, if it is not this attempt's
+        own.
+        """
         if self._knows_its_job:
             return
         self._knows_its_job = True
         lineage = self._task_lineage
         if lineage is not None and (attempt := lineage.attempt) is not None:
-            lineage.guarded("reconnecting", lambda: attempt.reconnect(lineage.remembered(_SUBMITTED)))
+            lineage.guarded(
+                "reconnecting", lambda: attempt.reconnect(lineage.remembered(_SUBMITTED))
+            )

@@ -1,6 +1,8 @@
-"""Links of a task to its run and its job in DataHub's UI, and to its page *Spark lineage* in Airflow's.
+"""Links of a task to its run and its job in DataHub's UI, and to its page *Spark lineage* in
+Airflow's.
 
-Airflow calls :meth:`get_link` in the task's process when the task has ended, and keeps the address in XCom.
+Airflow calls :meth:`get_link` in the task's process when the task has ended, and keeps the address
+in XCom.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from airflow_provider_spark_datahub import hooks, task
 
 
 class DatahubRunLink(BaseOperatorLink):
-    """Link to the task run in DataHub; empty if the task has no lineage, or the address of DataHub's UI is unknown."""
+    """Link to the task run in DataHub; empty if the task has no lineage, or the address of
+    DataHub's UI is unknown.
+    """
 
     name = "DataHub run"
     _urn: ClassVar = "urn"
@@ -26,7 +30,9 @@ class DatahubRunLink(BaseOperatorLink):
 
 
 class DatahubJobLink(DatahubRunLink):
-    """Link to the task in DataHub, with the lineage of its runs; empty as :class:`DatahubRunLink` is."""
+    """Link to the task in DataHub, with the lineage of its runs; empty as :class:`DatahubRunLink`
+    is.
+    """
 
     name = "DataHub task"
     _urn = "job_urn"
@@ -41,8 +47,12 @@ class LineagePageLink(BaseOperatorLink):
         """Return the address, relative to Airflow's UI if Airflow does not know its own."""
         if _attempt_of(operator) is None:
             return ""
-        scope = {name: getattr(ti_key, name) for name in ("dag_id", "run_id", "task_id", "map_index")}
-        return f"{hooks.page_url('spark-datahub', 'task') or '/spark-datahub/task'}?{urlencode(scope)}"
+        scope = {
+            name: getattr(ti_key, name) for name in ("dag_id", "run_id", "task_id", "map_index")
+        }
+        return (
+            f"{hooks.page_url('spark-datahub', 'task') or '/spark-datahub/task'}?{urlencode(scope)}"
+        )
 
 
 LINKS = DatahubRunLink(), DatahubJobLink(), LineagePageLink()

@@ -24,7 +24,9 @@ from airflow_provider_spark_datahub.operators.service_request import (
 def _read(document: Document) -> list[capture.Submission]:
     """Return a batch as a submission. Livy has packages as a property only."""
     batch = document["spark_params"]
-    return [capture.Submission(properties=dict(batch.get("conf") or {}), jars=joined(batch.get("jars")))]
+    return [
+        capture.Submission(properties=dict(batch.get("conf") or {}), jars=joined(batch.get("jars")))
+    ]
 
 
 def _write(document: Document, submissions: Sequence[capture.Submission]) -> dict[str, Any]:
@@ -37,10 +39,12 @@ def _write(document: Document, submissions: Sequence[capture.Submission]) -> dic
 
 
 class LivyDatahubOperator(ServiceRequestOperator, LivyOperator):
-    """Operator that runs a batch through Apache Livy, and delivers its lineage to DataHub when the batch ends.
+    """Operator that runs a batch through Apache Livy, and delivers its lineage to DataHub when the
+    batch ends.
 
-    The task must wait for the batch (``polling_interval`` or ``deferrable``), and ``events_location`` be a folder that
-    the driver and the worker share, or an address in an object store.
+    The task must wait for the batch (``polling_interval`` or ``deferrable``), and
+    ``events_location`` be a folder that the driver and the worker share, or an address in an object
+    store.
     """
 
     spark_request = SparkRequest(
@@ -49,5 +53,7 @@ class LivyDatahubOperator(ServiceRequestOperator, LivyOperator):
         write=_write,
         waits=lambda operator: operator.deferrable or operator._polling_interval > 0,
         how_to_wait="polling_interval, or deferrable=True",
-        spark=lambda _, document: {"store_scheme": store_scheme(document["spark_params"].get("file"))},
+        spark=lambda _, document: {
+            "store_scheme": store_scheme(document["spark_params"].get("file"))
+        },
     )

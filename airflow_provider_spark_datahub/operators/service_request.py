@@ -1,4 +1,5 @@
-"""Operators that start Spark by a request to a service: a document that has a place for Spark properties.
+"""Operators that start Spark by a request to a service: a document that has a place for Spark
+properties.
 
 Tests: ``tests/operators/test_service_request.py``.
 """
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 Document: TypeAlias = Mapping[str, Any]
-"""Request of a service: the values of the operator's attributes that make it, by name. It is never changed."""
+"""Request of a service: the values of the operator's attributes that make it, by name. It is never
+changed.
+"""
 
 
 def attributes(*names: str) -> Callable[[Any], Document]:
@@ -42,7 +45,8 @@ class SparkRequest:
 
     :param document: returns the document of an operator.
     :param read: returns the jobs of a document that run Spark, as submissions.
-    :param write: returns values of the operator's attributes that make other submissions of these jobs.
+    :param write: returns values of the operator's attributes that make other submissions of these
+        jobs.
     :param waits: returns whether an operator waits for the end of its job.
     :param how_to_wait: the argument that makes it wait, for users.
     :param store_scheme: as in :class:`.SparkSubmit`, for all documents; and so :attr:`shares_disk`.
@@ -58,10 +62,19 @@ class SparkRequest:
     shares_disk: bool = True
     spark: Callable[[Any, Document], Mapping[str, Any]] = _nothing
 
-    def changed(self, document: Document, submissions: Sequence[capture.Submission]) -> Mapping[str, Any]:
-        """Return values of the operator's attributes that make other submissions; services take texts only."""
-        properties = ({str(name): str(value) for name, value in each.properties.items()} for each in submissions)
-        return self.write(document, [replace(each, properties=next(properties)) for each in submissions])
+    def changed(
+        self, document: Document, submissions: Sequence[capture.Submission]
+    ) -> Mapping[str, Any]:
+        """Return values of the operator's attributes that make other submissions; services take
+        texts only.
+        """
+        properties = (
+            {str(name): str(value) for name, value in each.properties.items()}
+            for each in submissions
+        )
+        return self.write(
+            document, [replace(each, properties=next(properties)) for each in submissions]
+        )
 
 
 class ServiceRequestOperator(ResumableLineageOperator):
@@ -84,7 +97,9 @@ class ServiceRequestOperator(ResumableLineageOperator):
 class _RequestLauncher(SubmissionLauncher):
     """Launcher of Spark jobs by a request."""
 
-    def __init__(self, operator: ServiceRequestOperator, context: Context, request: SparkRequest) -> None:
+    def __init__(
+        self, operator: ServiceRequestOperator, context: Context, request: SparkRequest
+    ) -> None:
         super().__init__(operator, context)
         self._request = request
 
@@ -99,18 +114,32 @@ class _RequestLauncher(SubmissionLauncher):
             raise capture.InjectionError("its request starts no Spark that takes properties")
         wanted = bool(getattr(self._operator, "openlineage_inject_transport_info", False))
         return [
-            replace(each, properties=conf_with_airflows_transport(each.properties, self._context, wanted=wanted))
+            replace(
+                each,
+                properties=conf_with_airflows_transport(
+                    each.properties, self._context, wanted=wanted
+                ),
+            )
             for each in submissions
         ]
 
     def spark(self) -> capture.SparkSubmit:
-        of_all = {"store_scheme": self._request.store_scheme, "shares_disk": self._request.shares_disk}
+        of_all = {
+            "store_scheme": self._request.store_scheme,
+            "shares_disk": self._request.shares_disk,
+        }
         known = self._request.spark(self._operator, self._document)
-        return capture.SparkSubmit(**{"binary": None, "env": {}, "local_driver": False, **of_all, **known})
+        return capture.SparkSubmit(
+            **{"binary": None, "env": {}, "local_driver": False, **of_all, **known}
+        )
 
     def has_submitted(self, failure: BaseException) -> bool:
-        """Return whether a job ran: Airflow has its own error for one that failed, and a service's client another."""
-        return isinstance(failure, AirflowException) or not isinstance(failure, Exception)  # a kill, or a timeout
+        """Return whether a job ran: Airflow has its own error for one that failed, and a service's
+        client another.
+        """
+        return isinstance(failure, AirflowException) or not isinstance(
+            failure, Exception
+        )  # a kill, or a timeout
 
     def launching(self, submissions: Sequence[capture.Submission]) -> AbstractContextManager[None]:
         return self.swapped(**self._request.changed(self._document, submissions))
@@ -127,7 +156,8 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 
 def store_scheme(file: object) -> str | None:
-    """Return the scheme of the object store from which a driver reads its application; ``None`` if it reads none.
+    """Return the scheme of the object store from which a driver reads its application; ``None`` if
+    it reads none.
 
     Such a driver has the store's connector.
     """

@@ -1,4 +1,6 @@
-"""Drop-ins for the operators of Airflow's Spark provider that run another command than a plain ``spark-submit``."""
+"""Drop-ins for the operators of Airflow's Spark provider that run another command than a plain
+``spark-submit``.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,23 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub import capture, hooks, task
 from airflow_provider_spark_datahub.operators.child_spark import ChildSparkOperator
-from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator, SubmissionLauncher
-from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator, connection_extra
+from airflow_provider_spark_datahub.operators.lineage import (
+    SparkLineageOperator,
+    SubmissionLauncher,
+)
+from airflow_provider_spark_datahub.operators.spark_submit import (
+    SparkSubmitDatahubOperator,
+    connection_extra,
+)
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 
 class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):
-    """Operator that copies a table to or from a database as ``SparkJDBCOperator`` does, with its lineage."""
+    """Operator that copies a table to or from a database as ``SparkJDBCOperator`` does, with its
+    lineage.
+    """
 
     _handed_over: Path | None = None
 
@@ -54,10 +64,11 @@ class SparkSqlDatahubOperator(SparkLineageOperator, SparkSqlOperator):
 
 
 class SparkPipelinesDatahubOperator(ChildSparkOperator, SparkPipelinesOperator):
-    """Operator that runs a declarative pipeline as ``SparkPipelinesOperator`` does, with its lineage.
+    """Operator that runs a declarative pipeline as ``SparkPipelinesOperator`` does, with its
+    lineage.
 
-    ``spark-pipelines`` does not pass its properties on to the Spark that it starts, so that this Spark gets the
-    listener as any Spark below a task does.
+    ``spark-pipelines`` does not pass its properties on to the Spark that it starts, so that this
+    Spark gets the listener as any Spark below a task does.
     """
 
     def _launcher(self, context: Context) -> task.Launcher:
@@ -76,7 +87,11 @@ class _JDBCLauncher(SubmissionLauncher):
 
     def submissions(self) -> list[capture.Submission]:
         operator = self._operator
-        return [capture.Submission(properties=dict(operator._spark_conf or {}), jars=operator._spark_jars)]
+        return [
+            capture.Submission(
+                properties=dict(operator._spark_conf or {}), jars=operator._spark_jars
+            )
+        ]
 
     def spark(self) -> capture.SparkSubmit:
         extra = connection_extra(self._operator._spark_conn_id)
@@ -97,17 +112,25 @@ class _JDBCLauncher(SubmissionLauncher):
 
 
 class _SqlLauncher(SubmissionLauncher):
-    """Launcher of ``spark-sql``, which takes jars and packages as properties only and has its driver here."""
+    """Launcher of ``spark-sql``, which takes jars and packages as properties only and has its
+    driver here.
+    """
 
     process = "_sp"
 
     def submissions(self) -> list[capture.Submission]:
         conf = self._operator._conf or {}
-        return [capture.Submission(properties=_properties_of_text(conf) if isinstance(conf, str) else dict(conf))]
+        return [
+            capture.Submission(
+                properties=_properties_of_text(conf) if isinstance(conf, str) else dict(conf)
+            )
+        ]
 
     def spark(self) -> capture.SparkSubmit:
         sql = len(str(self._operator.sql or ""))
-        return capture.SparkSubmit(binary="spark-sql", env=os.environ, local_driver=True, argument_bytes=sql)
+        return capture.SparkSubmit(
+            binary="spark-sql", env=os.environ, local_driver=True, argument_bytes=sql
+        )
 
     def launching(self, submissions: Sequence[capture.Submission]) -> AbstractContextManager[None]:
         [submission] = submissions
@@ -126,6 +149,8 @@ def _properties_of_text(text: str) -> dict[str, str]:
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if not equals:
-            raise capture.InjectionError(f"the Spark property {part!r} has no value: give 'conf' as a dict")
+            raise capture.InjectionError(
+                f"the Spark property {part!r} has no value: give 'conf' as a dict"
+            )
         properties[name] = value
     return properties

@@ -66,14 +66,21 @@ class _SubmitLauncher(SubmissionLauncher):
         extra = connection_extra(operator._conn_id)
         return capture.SparkSubmit(
             binary=operator._spark_binary or extra.get("spark-binary") or "spark-submit",
-            env={**os.environ, **{name: str(value) for name, value in (operator.env_vars or {}).items()}},
+            env={
+                **os.environ,
+                **{name: str(value) for name, value in (operator.env_vars or {}).items()},
+            },
             local_driver=(operator._deploy_mode or extra.get("deploy-mode")) != "cluster",
             properties_file=operator.properties_file or None,
-            argument_bytes=sum(len(str(getattr(operator, name, None) or "")) for name in _OTHER_ARGUMENTS),
+            argument_bytes=sum(
+                len(str(getattr(operator, name, None) or "")) for name in _OTHER_ARGUMENTS
+            ),
         )
 
     def has_submitted(self, failure: BaseException) -> bool:  # noqa: ARG002 (the hook knows)
-        """Return whether the hook started ``spark-submit``; Airflow's checks before that may have failed."""
+        """Return whether the hook started ``spark-submit``; Airflow's checks before that may have
+        failed.
+        """
         return getattr(self._operator._hook, self.process, None) is not None
 
     def launching(self, submissions: Sequence[capture.Submission]) -> AbstractContextManager[None]:
@@ -93,7 +100,9 @@ class _SubmitLauncher(SubmissionLauncher):
 
 
 def connection_extra(conn_id: str) -> dict[str, Any]:
-    """Return the extra of a Spark connection; without the connection, Airflow's hooks use YARN in client mode."""
+    """Return the extra of a Spark connection; without the connection, Airflow's hooks use YARN in
+    client mode.
+    """
     try:
         return dict(hooks.connection_of(conn_id).extra_dejson)
     except AirflowNotFoundException:

@@ -57,7 +57,9 @@ _REPEATED = (
 
 
 class LineagePendingError(AirflowException):
-    """Failure of a task whose Spark job succeeded and whose lineage is not delivered (``lineage_on_failure``)."""
+    """Failure of a task whose Spark job succeeded and whose lineage is not delivered
+    (``lineage_on_failure``).
+    """
 
 
 class TaskLineage:
@@ -65,16 +67,19 @@ class TaskLineage:
 
     Failures are logged and reported; the task ends as it would end without lineage.
 
-    :param find_options: returns the options that the task gives, and its switch ``enabled``, by name; ``None`` for the
-        configured value.
+    :param find_options: returns the options that the task gives, and its switch ``enabled``, by
+        name; ``None`` for the configured value.
     :param find_launcher: returns the launcher of this execution; called if lineage is switched on.
     :param log: the task's logger.
     :param before: jobs of earlier calls in the same attempt, to whose lineage this call's is added.
-    :param by_policy: the task has lineage by ``[spark_datahub] auto``; it may have nothing to do with Spark.
+    :param by_policy: the task has lineage by ``[spark_datahub] auto``; it may have nothing to do
+        with Spark.
     :param services: Airflow's, asked before, e.g. for the options.
-    :ivar attempt: the attempt until its submit; ``None`` before :meth:`run`, and if lineage is switched off.
+    :ivar attempt: the attempt until its submit; ``None`` before :meth:`run`, and if lineage is
+        switched off.
     :ivar ended: the attempt after its job; ``None`` before.
-    :ivar killed_at: time of the kill, by ``time.monotonic``; ``None`` if Airflow has not killed the task.
+    :ivar killed_at: time of the kill, by ``time.monotonic``; ``None`` if Airflow has not killed the
+        task.
     """
 
     def __init__(
@@ -110,15 +115,19 @@ class TaskLineage:
     def run(self, start_spark: Callable[[], T]) -> T | None:
         """Call ``start_spark`` with lineage around it, and return its result.
 
-        :returns: ``None`` if an earlier attempt's Spark job succeeded and only its lineage was to deliver.
-        :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure`` demands it.
+        :returns: ``None`` if an earlier attempt's Spark job succeeded and only its lineage was to
+            deliver.
+        :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure``
+            demands it.
         """
         succeeded = self.guarded("preparing", self._prepare)
         if succeeded is None:
             with self._around_spark():
                 return start_spark()
         number = succeeded.try_number
-        self._log.info("Spark succeeded in attempt %s: this attempt only delivers its lineage.", number)
+        self._log.info(
+            "Spark succeeded in attempt %s: this attempt only delivers its lineage.", number
+        )
         self._conclude(partial(self._end, "SUCCESS", succeeded=succeeded))
         self._apply_failure_policy()
         return None
@@ -127,19 +136,23 @@ class TaskLineage:
     def around(self) -> Iterator[None]:
         """Return a context with lineage around its body, which runs in each attempt.
 
-        If the task defers itself, nothing resumes the context: its lineage stays in the outbox for a drain.
+        If the task defers itself, nothing resumes the context: its lineage stays in the outbox for
+        a drain.
 
-        :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure`` demands it.
+        :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure``
+            demands it.
         """
         self.guarded("preparing", self._prepare)
         with self._around_spark(resumes=False):
             yield
 
     def resume(self, event_files: object, wait: Callable[[], T]) -> T:
-        """Call ``wait`` for a job that this attempt started before it was deferred, and return its result.
+        """Call ``wait`` for a job that this attempt started before it was deferred, and return its
+        result.
 
         :param event_files: where its events are.
-        :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure`` demands it.
+        :raises LineagePendingError: if the lineage is not delivered and ``lineage_on_failure``
+            demands it.
         """
         self.guarded("preparing", self._prepare)
         with self._around_spark(partial(self._reconnect, event_files)):
@@ -151,7 +164,10 @@ class TaskLineage:
 
     @contextmanager
     def _around_spark(
-        self, begin: Callable[[], AbstractContextManager[None] | None] | None = None, *, resumes: bool = True
+        self,
+        begin: Callable[[], AbstractContextManager[None] | None] | None = None,
+        *,
+        resumes: bool = True,
     ) -> Iterator[None]:
         launching = self.guarded("preparing", begin or self._inject)
         if self.attempt is not None and self._problem:
@@ -164,7 +180,10 @@ class TaskLineage:
                     # The job goes on without this process; resume_execution() comes back to it.
                     if self.attempt is not None and resumes:
                         self.guarded("deferring", self.attempt.mark_deferred, costs_lineage=False)
-                        deferral.kwargs = {**(deferral.kwargs or {}), DEFERRED: self.attempt.event_files}
+                        deferral.kwargs = {
+                            **(deferral.kwargs or {}),
+                            DEFERRED: self.attempt.event_files,
+                        }
                     raise
                 except DownstreamTasksSkipped:
                     # A branch or a short circuit, which has succeeded.
@@ -182,17 +201,22 @@ class TaskLineage:
     def mark_killed(self) -> None:
         """Record that Airflow kills the task now."""
         self.killed_at = time.monotonic()
-        self._services.ends = Deadline(self.killed_at + _KILL_SECONDS + 0.5)  # the report comes last
+        self._services.ends = Deadline(
+            self.killed_at + _KILL_SECONDS + 0.5
+        )  # the report comes last
         if self.attempt is not None:
             self.attempt.driver_output.mark_killed()
 
     def settle(self, state: AirflowState, error: object, *, resumed: bool = False) -> None:
-        """Deliver the result that Airflow gave the attempt, if ``execute`` ended otherwise or never ran.
+        """Deliver the result that Airflow gave the attempt, if ``execute`` ended otherwise or never
+        ran.
 
-        A task can end before ``execute`` (``pre_execute``) or after it (``post_execute``, a subclass).
+        A task can end before ``execute`` (``pre_execute``) or after it (``post_execute``, a
+        subclass).
 
         :param error: what the task raised; a text if Airflow has only that.
-        :param resumed: the task was deferred by itself, so that Spark ran in an earlier process, if it did.
+        :param resumed: the task was deferred by itself, so that Spark ran in an earlier process, if
+            it did.
         """
         if self.ended is not None:
             result = self._result(state, error)
@@ -223,15 +247,19 @@ class TaskLineage:
             # For a killed task, Airflow has been asked for the state already.
             return
         report = task.EndedAttempt(self.attempt, replace(ended, result=result)).correct()
-        before = f"execute() had ended as {ended.result}" if ended.result != result else "it was resumed"
+        before = (
+            f"execute() had ended as {ended.result}" if ended.result != result else "it was resumed"
+        )
         self._log.info("The task ended as %s after %s. %s", result, before, report.sentence)
 
     # -- failures of lineage
 
     def guarded(self, doing: str, step: Callable[[], T], *, costs_lineage: bool = True) -> T | None:
-        """Call a step of lineage. This is the one place where failures of lineage end, so that none fails the task.
+        """Call a step of lineage. This is the one place where failures of lineage end, so that none
+        fails the task.
 
-        :param costs_lineage: whether lineage is missing if the step fails, so that the report names the failure.
+        :param costs_lineage: whether lineage is missing if the step fails, so that the report names
+            the failure.
         :returns: ``None`` if the step failed.
         """
         try:
@@ -241,9 +269,13 @@ class TaskLineage:
                 # The job has not run: the task's own time is over.
                 raise
             trace = conversion.redacted_trace(error)
-            self._log.warning("%s lineage failed; the task is not affected.\n%s", doing.capitalize(), trace)
+            self._log.warning(
+                "%s lineage failed; the task is not affected.\n%s", doing.capitalize(), trace
+            )
             if costs_lineage:
-                problem = conversion.redact_text(f"{doing} lineage failed: {type(error).__name__}: {error}")
+                problem = conversion.redact_text(
+                    f"{doing} lineage failed: {type(error).__name__}: {error}"
+                )
                 self._problem = self._problem or problem
             return None
 
@@ -275,9 +307,13 @@ class TaskLineage:
         for gap in report.gaps:
             self._log.info("Lineage: %s", printable(gap))
         ti = self._context["ti"]
-        self._services.ask("metrics", lambda: hooks.count_attempt(report, ti.dag_id, ti.task_id), None)
+        self._services.ask(
+            "metrics", lambda: hooks.count_attempt(report, ti.dag_id, ti.task_id), None
+        )
         report.warnings += self._services.problems  # already in the log
-        self._services.ask("XCom, for this report", lambda: ti.xcom_push(task.XCOM_KEY, report.to_obj()), None)
+        self._services.ask(
+            "XCom, for this report", lambda: ti.xcom_push(task.XCOM_KEY, report.to_obj()), None
+        )
         return True
 
     def _next_step(self, report: task.LineageReport) -> str:
@@ -285,7 +321,11 @@ class TaskLineage:
             return "It is not in the outbox: clear the task to have it made again."
         emit = f"spark-datahub emit --outbox {shlex.quote(self.attempt.options.outbox_location)}"
         is_retried = self.ended is not None and self.ended.end.result == "UP_FOR_RETRY"
-        who = "the next attempt" if is_retried else "the end of a DAG run, if the scheduler sees the outbox,"
+        who = (
+            "the next attempt"
+            if is_retried
+            else "the end of a DAG run, if the scheduler sees the outbox,"
+        )
         return f'It is kept in the outbox: {who} delivers it, and "{emit}" delivers it at once.'
 
     def _apply_failure_policy(self) -> None:
@@ -294,19 +334,30 @@ class TaskLineage:
             return
         policy, written = self.attempt.options.on_failure, self.ended.written if self.ended else ()
         has_attempts_left = self._airflow is not None and self._airflow.has_attempts_left
-        self._log.debug("Lineage is pending: lineage_on_failure=%s, attempts left: %s", policy, has_attempts_left)
+        self._log.debug(
+            "Lineage is pending: lineage_on_failure=%s, attempts left: %s",
+            policy,
+            has_attempts_left,
+        )
         if policy == "warn":
             return
         if has_attempts_left:
-            # Without a record that only lineage is missing, the next attempt would run Spark again: do not fail.
-            if not self.remember(_AWAITS_RETRY, partial(self.attempt.earlier.leave_to_retry, written)):
+            # Without a record that only lineage is missing, the next attempt would run Spark again:
+            # do not fail.
+            if not self.remember(
+                _AWAITS_RETRY, partial(self.attempt.earlier.leave_to_retry, written)
+            ):
                 self.guarded("forgetting", self.attempt.earlier.leave_to_others)
                 return
         else:
             self.guarded("remembering", self.attempt.earlier.leave_to_others)
             if policy == "retry":
                 return
-        next_step = "The next attempt only delivers it." if has_attempts_left else self._next_step(self.attempt.report)
+        next_step = (
+            "The next attempt only delivers it."
+            if has_attempts_left
+            else self._next_step(self.attempt.report)
+        )
         raise LineagePendingError(
             f"Spark succeeded, but its lineage was not delivered (lineage_on_failure={policy}): "
             f"{self.attempt.report.reason}. {next_step}"
@@ -324,14 +375,21 @@ class TaskLineage:
     def remembered(self, key: str) -> object:
         """Return the value that an earlier attempt kept; ``None`` if there is none."""
         state = self._context.get("task_state_store")
-        return self._services.ask(_STATE_STORE, lambda: state.get(key), None) if state is not None else None
+        return (
+            self._services.ask(_STATE_STORE, lambda: state.get(key), None)
+            if state is not None
+            else None
+        )
 
     # -- before the job
 
     @gc_paused()
     def _prepare(self) -> task.SucceededAttempt | None:
-        """Resolve the options, and return the earlier attempt whose lineage is all that this one has to deliver."""
-        # The next collection, which may come before the submit, would look at all of Airflow, and free nothing.
+        """Resolve the options, and return the earlier attempt whose lineage is all that this one
+        has to deliver.
+        """
+        # The next collection, which may come before the submit, would look at all of Airflow, and
+        # free nothing.
         gc.freeze()
         configured = hooks.configuration()
         given = dict(self._find_options())
@@ -342,28 +400,43 @@ class TaskLineage:
         for note in options.notes:
             self._log.info("Lineage option %s", note)
         airflow = self._airflow = hooks.AttemptContext(self._context, self._services)
-        connections = hooks.airflow_connections(partial(hooks.final_result, self._services, self._context["ti"]))
-        self.attempt = task.AttemptLineage(options, airflow.attempt(), connections, airflow.ti_id, self._before)
-        self.attempt.report.warnings += [f"{problem}; it is left out" for problem in options.problems]
+        connections = hooks.airflow_connections(
+            partial(hooks.final_result, self._services, self._context["ti"])
+        )
+        self.attempt = task.AttemptLineage(
+            options, airflow.attempt(), connections, airflow.ti_id, self._before
+        )
+        self.attempt.report.warnings += [
+            f"{problem}; it is left out" for problem in options.problems
+        ]
         if self._before is not None:
             self.attempt.report.warnings.append(_REPEATED)
         if problem := self.attempt.delivery.sink_problem:
             self._log.info("Lineage will stay in the outbox: %s", problem)
-        self.guarded("finding orphans of", self.attempt.earlier.warn_of_orphans, costs_lineage=False)
-        # The first job of the first attempt would only learn, by a 404 each, that nothing is remembered.
+        self.guarded(
+            "finding orphans of", self.attempt.earlier.warn_of_orphans, costs_lineage=False
+        )
+        # The first job of the first attempt would only learn, by a 404 each, that nothing is
+        # remembered.
         may_know = self.attempt.task_attempt.key.try_number > 1 or self._before is not None
         self.attempt.avoid_failed_listener(self.remembered(_LISTENER_FAILED) if may_know else None)
         return self.attempt.earlier.to_deliver(self.remembered(_AWAITS_RETRY) if may_know else None)
 
     @gc_paused()
     def _inject(self) -> AbstractContextManager[None] | None:
-        """Return the context in which Spark starts with lineage; ``None`` if the job must run without it."""
+        """Return the context in which Spark starts with lineage; ``None`` if the job must run
+        without it.
+        """
         if self.attempt is None or self._airflow is None:
             return None
         launching = self._with_listener(self.attempt, self._airflow)
         running = self._running = task.RunningAttempt(self.attempt)
-        thread = threading.Thread(target=self._accompany, args=[running], name="lineage-of-running-job", daemon=True)
-        self.guarded("following", thread.start, costs_lineage=False)  # the machine may have no thread left
+        thread = threading.Thread(
+            target=self._accompany, args=[running], name="lineage-of-running-job", daemon=True
+        )
+        self.guarded(
+            "following", thread.start, costs_lineage=False
+        )  # the machine may have no thread left
         return launching
 
     def _accompany(self, running: task.RunningAttempt) -> None:
@@ -378,7 +451,9 @@ class TaskLineage:
             return self._launcher.inject(attempt, *airflow.openlineage_runs())
         except (capture.InjectionError, OSError) as error:
             attempt.run_without_lineage(str(error))
-            self._log.warning("The job runs without lineage: %s", conversion.redact_text(str(error)))
+            self._log.warning(
+                "The job runs without lineage: %s", conversion.redact_text(str(error))
+            )
             return None
 
     # -- after the job
@@ -387,11 +462,14 @@ class TaskLineage:
         if isinstance(failure, AirflowTaskTimeout):
             if self.attempt is not None:
                 self.attempt.driver_output.mark_killed()
-            # Airflow stops the job only after execute() has ended; until then the job still writes events.
+            # Airflow stops the job only after execute() has ended; until then the job still writes
+            # events.
             (self._launcher or self._find_launcher()).stop()
         has_submitted = getattr(self._launcher, "has_submitted", lambda _: True)
         submitted = has_submitted(failure)
-        return self._end(self._failed_result(failure), failure=_described(failure), submitted=submitted)
+        return self._end(
+            self._failed_result(failure), failure=_described(failure), submitted=submitted
+        )
 
     def _end(
         self,
@@ -401,7 +479,9 @@ class TaskLineage:
         *,
         submitted: bool = True,
     ) -> bool:
-        """Deliver the lineage of this attempt, or only that of an earlier one whose Spark job succeeded."""
+        """Deliver the lineage of this attempt, or only that of an earlier one whose Spark job
+        succeeded.
+        """
         if (attempt := self.attempt) is None:
             return False
         end = replace(self._new_end(result, failure), submitted=submitted)
@@ -409,12 +489,20 @@ class TaskLineage:
         report = ended.finish() if succeeded is None else ended.deliver_only(succeeded)
         self.guarded("comparing", ended.compare, costs_lineage=False)
         if result == "SUCCESS":
-            given = self._context, attempt.task_attempt.urn, ended.written, attempt.report, self._services
+            given = (
+                self._context,
+                attempt.task_attempt.urn,
+                ended.written,
+                attempt.report,
+                self._services,
+            )
             self.guarded("emitting assets of", partial(hooks.emit_assets, *given))
         reported = self._report(report)
         # After the report: a killed task has no time for a disk that hangs.
         if listener_failure := ended.listener_failure:
-            self.remember(_LISTENER_FAILED, partial(attempt.earlier.leave_listener_failure, listener_failure))
+            self.remember(
+                _LISTENER_FAILED, partial(attempt.earlier.leave_listener_failure, listener_failure)
+            )
         return reported
 
     def _new_end(self, result: AttemptResult, failure: str = "") -> task.AttemptEnd:
@@ -438,7 +526,9 @@ class TaskLineage:
 
 
 def _described(failure: BaseException) -> str:
-    """Return a failure in a few words. The hook's own message repeats the command, which may hold secrets."""
+    """Return a failure in a few words. The hook's own message repeats the command, which may hold
+    secrets.
+    """
     code = _ERROR_CODE.search(str(failure))
     if code is None:
         # Cut it afterwards: the end of a secret shows that it is one.

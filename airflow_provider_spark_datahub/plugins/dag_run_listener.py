@@ -1,8 +1,9 @@
-"""Listener that reports to DataHub what no operator sees: ends of DAG runs, and tasks before and after ``execute``.
+"""Listener that reports to DataHub what no operator sees: ends of DAG runs, and tasks before and
+after ``execute``.
 
-Airflow calls it at the end of a task in the task's own process, and at the end of a DAG run in the scheduler. There, it
-only collects the proposals. One thread puts them into the outbox and another one delivers them, so that neither the
-scheduler nor the outbox waits for DataHub.
+Airflow calls it at the end of a task in the task's own process, and at the end of a DAG run in the
+scheduler. There, it only collects the proposals. One thread puts them into the outbox and another
+one delivers them, so that neither the scheduler nor the outbox waits for DataHub.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ from airflow_provider_spark_datahub.foundation.text import counted
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
-    from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord, EdgeRecords, Entry, Manifest, Outbox
+    from airflow_provider_spark_datahub.delivery.outbox import (
+        EdgeRecord,
+        EdgeRecords,
+        Entry,
+        Manifest,
+        Outbox,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -37,13 +44,17 @@ _DRAIN_SECONDS = 60.0
 _CONVERTED_BYTES = 16 * 1024**2
 """Most events that are converted in the scheduler, in bytes."""
 _KILL_SECONDS = 25.0
-"""Time that Airflow may need to kill a task whose state was set, after the heartbeat that notices it.
+"""Time that Airflow may need to kill a task whose state was set, after the heartbeat that notices
+it.
 
-It sends SIGTERM and 5 s later SIGKILL; the rest is for a busy worker. Only the attempt's own record says that the
-process has ended: Airflow keeps no more than its last heartbeat, and no process writes to the outbox while a job runs.
+It sends SIGTERM and 5 s later SIGKILL; the rest is for a busy worker. Only the attempt's own record
+says that the process has ended: Airflow keeps no more than its last heartbeat, and no process
+writes to the outbox while a job runs.
 """
 _BACKLOG = 100
-"""Most ends of DAG runs that wait in memory for their delivery. ``spark-datahub emit`` delivers further ones."""
+"""Most ends of DAG runs that wait in memory for their delivery. ``spark-datahub emit`` delivers
+further ones.
+"""
 
 
 class _WorkThread:
@@ -76,7 +87,9 @@ class _WorkThread:
             if self._thread is not None and self._thread.is_alive():
                 return True
             thread = threading.Thread(target=self._run, name=self._name, daemon=self._daemon)
-            with suppress(RuntimeError):  # from Python 3.12 on, a process that ends starts no thread
+            with suppress(
+                RuntimeError
+            ):  # from Python 3.12 on, a process that ends starts no thread
                 thread.start()
                 self._thread = thread
                 return True
@@ -138,7 +151,9 @@ def _settle(previous_state: Any, task_instance: Any, state: str, error: Any = No
 
     Without a previous state, the caller is the API server, because somebody has set the state.
     """
-    problem = f"Could not report the end of task {getattr(task_instance, 'task_id', '?')} to DataHub."
+    problem = (
+        f"Could not report the end of task {getattr(task_instance, 'task_id', '?')} to DataHub."
+    )
     settle = getattr(getattr(task_instance, "task", None), "settle_lineage", None)
     if previous_state is None:
         _guarded(problem, partial(_report_set_state, task_instance, state))
@@ -146,7 +161,11 @@ def _settle(previous_state: Any, task_instance: Any, state: str, error: Any = No
         _guarded(problem, lambda: settle(task_instance.get_template_context(), state, error))
 
 
-_RESULTS: dict[str, AttemptResult] = {"success": "SUCCESS", "failed": "FAILURE", "skipped": "SKIPPED"}
+_RESULTS: dict[str, AttemptResult] = {
+    "success": "SUCCESS",
+    "failed": "FAILURE",
+    "skipped": "SKIPPED",
+}
 
 
 def _report_set_state(ti: Any, state: str) -> None:
@@ -154,11 +173,18 @@ def _report_set_state(ti: Any, state: str) -> None:
     from airflow.models.serialized_dag import SerializedDagModel
 
     dag = SerializedDagModel.get_dag(ti.dag_id)
-    connections = [connection for connection, task_id in _connections(dag) if task_id == ti.task_id] if dag else []
+    connections = (
+        [connection for connection, task_id in _connections(dag) if task_id == ti.task_id]
+        if dag
+        else []
+    )
     if not connections or ti.start_date is None or hooks.datahub_plugin_is_active():
-        # A task that never started has no run in DataHub, and DataHub's own plugin reports set states itself.
+        # A task that never started has no run in DataHub, and DataHub's own plugin reports set
+        # states itself.
         return
-    attempt = hooks.ended_attempt(ti, dag, round(pendulum.now("UTC").timestamp() * 1000), _RESULTS[state])
+    attempt = hooks.ended_attempt(
+        ti, dag, round(pendulum.now("UTC").timestamp() * 1000), _RESULTS[state]
+    )
     for connection in connections:
         _submit(_End(connection, attempt.key, attempt.end_events()))
 
@@ -184,17 +210,23 @@ def _report_end(dag_run: Any, result: Literal["SUCCESS", "FAILURE"], problem: st
     run = hooks.dag_run_of(dag_run, dag)
     end = pendulum.instance(dag_run.end_date or pendulum.now("UTC"))
     end_ms = round(end.timestamp() * 1000)
-    proposals = run.end_proposals(end_ms, result, written_by_plugin=hooks.datahub_plugin_is_active())
+    proposals = run.end_proposals(
+        end_ms, result, written_by_plugin=hooks.datahub_plugin_is_active()
+    )
     key = AttemptKey(run.dag_id, run.run_id, "", -1, 1)
     if not by_policy:
         _submit_ends(dag, key, proposals)
         return
     # In a thread of its own: to read the database here would end the scheduler's transaction.
-    _keeper().submit(partial(_guarded, problem, partial(_submit_ends_by_policy, dag, key, proposals)))
+    _keeper().submit(
+        partial(_guarded, problem, partial(_submit_ends_by_policy, dag, key, proposals))
+    )
 
 
 def _submit_ends_by_policy(dag: Any, key: AttemptKey, proposals: list[conversion.Proposal]) -> None:
-    """Submit the ends of the stored DAG: the scheduler's has no links, which show lineage by policy."""
+    """Submit the ends of the stored DAG: the scheduler's has no links, which show lineage by
+    policy.
+    """
     from airflow.models.serialized_dag import SerializedDagModel
 
     _submit_ends(SerializedDagModel.get_dag(key.dag_id) or dag, key, proposals)
@@ -218,10 +250,14 @@ def _submit(end: _End) -> None:
 
 
 def _connections(dag: Any) -> Iterator[tuple[str, str]]:
-    """Yield connection and id of each lineage task of the DAG; not if the connection is a template or expanded."""
+    """Yield connection and id of each lineage task of the DAG; not if the connection is a template
+    or expanded.
+    """
     configured = hooks.configuration()
     for operator in filter(partial(hooks.lineage_is_on, dag), dag.tasks):
-        connection = hooks.lineage_option(dag, operator, "datahub_conn_id") or configured.connection_id
+        connection = (
+            hooks.lineage_option(dag, operator, "datahub_conn_id") or configured.connection_id
+        )
         if "{{" not in connection:
             yield connection, operator.task_id
 
@@ -246,13 +282,17 @@ class _End:
 
 @cache
 def _keeper() -> _WorkThread:
-    """Return the thread that only writes to the outbox. The interpreter waits for it at exit, but not for long."""
+    """Return the thread that only writes to the outbox. The interpreter waits for it at exit, but
+    not for long.
+    """
     return _WorkThread("lineage-dag-runs", daemon=False)
 
 
 @cache
 def _deliveries() -> _WorkThread:
-    """Return the thread that delivers. A process that exits waits for one delivery, as ``airflow dags test`` must."""
+    """Return the thread that delivers. A process that exits waits for one delivery, as ``airflow
+    dags test`` must.
+    """
     deliveries = _WorkThread("lineage-dag-run-delivery", daemon=True, backlog=_BACKLOG)
     atexit.register(lambda: deliveries.wait(_DELIVERY_SECONDS))
     return deliveries
@@ -267,36 +307,57 @@ def _keep(end: _End, open_outbox: Callable[[], Outbox], deliveries: _WorkThread)
         records = EdgeRecords(outbox.storage)
         retractions, outdated = _outdated_edges(end, records)
         end.proposals.extend(retractions)
-        entry = outbox.put(end.key, end.proposals, spark_succeeded=False, connection_id=end.connection)
+        entry = outbox.put(
+            end.key, end.proposals, spark_succeeded=False, connection_id=end.connection
+        )
         records.drop(outdated)
     except OutboxError as error:
         log.warning("Could not put %s into the outbox before its delivery: %s", end, error)
     deliver = partial(_deliver, end, entry)
-    if not deliveries.submit(partial(_guarded, f"Could not deliver {end} to {end.connection}.", deliver)):
+    if not deliveries.submit(
+        partial(_guarded, f"Could not deliver {end} to {end.connection}.", deliver)
+    ):
         place = "It stays in the outbox" if entry is not None else "It is lost"
         log.warning(
-            "Did not deliver %s: %s already queued. %s.", end, counted(_BACKLOG, "other is", "others are"), place
+            "Did not deliver %s: %s already queued. %s.",
+            end,
+            counted(_BACKLOG, "other is", "others are"),
+            place,
         )
 
 
-def _outdated_edges(end: _End, kept: EdgeRecords) -> tuple[Sequence[conversion.Proposal], Sequence[EdgeRecord]]:
-    """Return retractions of edges that only earlier DAG runs wrote (docs/decisions/0007), and the records of these.
+def _outdated_edges(
+    end: _End, kept: EdgeRecords
+) -> tuple[Sequence[conversion.Proposal], Sequence[EdgeRecord]]:
+    """Return retractions of edges that only earlier DAG runs wrote (docs/decisions/0007), and the
+    records of these.
 
     They are of tasks whose runs in this DAG run are all recorded.
     """
     try:
         records = [
-            record for task_id in end.task_ids for record in kept.of_task(end.key.dag_id, task_id, end.connection)
+            record
+            for task_id in end.task_ids
+            for record in kept.of_task(end.key.dag_id, task_id, end.connection)
         ]
     except OSError as error:
-        log.warning("Could not read which edges DAG runs before %s wrote, so they stay: %s", end.key.run_id, error)
+        log.warning(
+            "Could not read which edges DAG runs before %s wrote, so they stay: %s",
+            end.key.run_id,
+            error,
+        )
         return (), ()
     if all(record.key.run_id == end.key.run_id for record in records):
         return (), ()
     task_ids = sorted({record.key.task_id for record in records})
     task_runs = hooks.successful_task_runs(end.key.dag_id, end.key.run_id, task_ids)
     outdated, old = kept.outdated(records, end.key.run_id, task_runs)
-    log.debug("Records of edges: %d, %d of earlier DAG runs replaced; outdated: %s", len(records), len(old), outdated)
+    log.debug(
+        "Records of edges: %d, %d of earlier DAG runs replaced; outdated: %s",
+        len(records),
+        len(old),
+        outdated,
+    )
     for task_id in sorted({*task_ids} - {record.key.task_id for record in old}):
         log.info(
             "Edges that earlier DAG runs of %s.%s wrote stay in DataHub: not every run of this task in %s is known "
@@ -312,11 +373,15 @@ def _deliver(end: _End, entry: Entry | None) -> None:
         with hooks.sink_of(end.connection) as sink:
             outcome = sink.deliver(end.proposals, delivery.Deadline.after(_DELIVERY_SECONDS))
         if outcome.pending:
-            log.warning("Could not deliver %s, and it is not in the outbox: %s", end, outcome.problem)
+            log.warning(
+                "Could not deliver %s, and it is not in the outbox: %s", end, outcome.problem
+            )
         return
     limits = DrainLimits(entry_seconds=_DELIVERY_SECONDS)
     # Attempts of the task that never finished are left to the end of the DAG run.
-    drained = task.drain(entry.outbox, hooks.airflow_connections(), limits, converts=lambda _: False).run([entry.name])
+    drained = task.drain(
+        entry.outbox, hooks.airflow_connections(), limits, converts=lambda _: False
+    ).run([entry.name])
     log.debug("Delivered %s to %s: %s", end, end.connection, drained.sentence)
     if drained.waiting:
         reasons = "; ".join(problem.rstrip(".") for problem in drained.problems)
@@ -326,22 +391,34 @@ def _deliver(end: _End, entry: Entry | None) -> None:
 
 
 def _deliver_rest(end: _End, outbox: Outbox, *, at_last: bool = False) -> None:
-    """Deliver what tasks of the DAG left in this outbox: pending entries, and events of killed last attempts.
+    """Deliver what tasks of the DAG left in this outbox: pending entries, and events of killed last
+    attempts.
 
-    :param at_last: no task of the run can still be running. Before that time, tasks on other machines may run, since
-        Airflow kills a task some seconds after somebody has set its state.
+    :param at_last: no task of the run can still be running. Before that time, tasks on other
+        machines may run, since Airflow kills a task some seconds after somebody has set its state.
     """
     from airflow.providers.common.compat.sdk import conf
 
     from airflow_provider_spark_datahub.delivery.outbox import DrainLimits, EntryName
 
-    digest, prefix = EntryName.connection_hash(end.connection), AttemptKey.dag_prefix(end.key.dag_id)
-    names = [name for name in outbox.names() if name.connection == digest and name.instance.startswith(prefix)]
+    digest, prefix = (
+        EntryName.connection_hash(end.connection),
+        AttemptKey.dag_prefix(end.key.dag_id),
+    )
+    names = [
+        name
+        for name in outbox.names()
+        if name.connection == digest and name.instance.startswith(prefix)
+    ]
     others_may_run = False
 
     def converts(entry: Entry) -> bool:
         # Leave a large conversion to other drains: here it would slow down the scheduler.
-        is_over = at_last or entry.manifest.key.run_id != end.key.run_id or not task.may_run(entry.manifest)
+        is_over = (
+            at_last
+            or entry.manifest.key.run_id != end.key.run_id
+            or not task.may_run(entry.manifest)
+        )
         return is_over and task.event_bytes(entry) <= _CONVERTED_BYTES
 
     def is_wanted(manifest: Manifest) -> bool:
@@ -356,11 +433,15 @@ def _deliver_rest(end: _End, outbox: Outbox, *, at_last: bool = False) -> None:
 
     limits = DrainLimits(_DRAIN_SECONDS, _DELIVERY_SECONDS)
     connections = hooks.airflow_connections(lambda key: hooks.stored_result(key) or "FAILURE")
-    drained = task.drain(outbox, connections, limits, converts=converts, wanted=is_wanted).run(names)
+    drained = task.drain(outbox, connections, limits, converts=converts, wanted=is_wanted).run(
+        names
+    )
     log.debug("Drained the entries that tasks of %s left: %s", end.key.dag_id, drained.sentence)
     if others_may_run and not at_last:
         again = partial(_deliver_rest, end, outbox, at_last=True)
-        step = partial(_guarded, f"Could not deliver the entries that tasks before {end} left.", again)
+        step = partial(
+            _guarded, f"Could not deliver the entries that tasks before {end} left.", again
+        )
         seconds = _KILL_SECONDS + conf.getfloat("workers", "min_heartbeat_interval", fallback=5.0)
         timer = threading.Timer(seconds, _deliveries().submit, [step])
         timer.daemon = True

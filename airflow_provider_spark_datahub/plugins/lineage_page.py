@@ -1,8 +1,10 @@
-"""The page *Spark lineage* in Airflow's API server: lineage and its delivery, by DAG, DAG run and task instance.
+"""The page *Spark lineage* in Airflow's API server: lineage and its delivery, by DAG, DAG run and
+task instance.
 
-Airflow serves the applications of plugins without authentication. So each address here asks Airflow's auth manager:
-users who may read a DAG's task instances may look, and users who may edit them may deliver. Requests that change
-something need a token that only the page contains, and must come from the page.
+Airflow serves the applications of plugins without authentication. So each address here asks
+Airflow's auth manager: users who may read a DAG's task instances may look, and users who may edit
+them may deliver. Requests that change something need a token that only the page contains, and must
+come from the page.
 """
 
 from __future__ import annotations
@@ -38,7 +40,15 @@ _MOST_RUNS = 200
 """Most runs in a list. At most ten times as many attempts are read for it."""
 _TOKEN_SECONDS = 12 * 3600
 _REASONS = 3
-_WORST_FIRST = ("quarantined", "pending", "unfinished", "unknown", "no lineage", "in progress", "delivered")
+_WORST_FIRST = (
+    "quarantined",
+    "pending",
+    "unfinished",
+    "unknown",
+    "no lineage",
+    "in progress",
+    "delivered",
+)
 _WHY = {
     "pending": "Its lineage waits for the next delivery.",
     "unfinished": "Its events are not converted: the attempt was killed, or had no time left.",
@@ -47,7 +57,9 @@ _WHY = {
 """Why lineage is in a state, if no report says more."""
 _NEXT = {
     "quarantined": "Mend what the reason names, then press Requeue and Deliver now.",
-    **dict.fromkeys(("pending", "unfinished"), "The task's next run delivers the lineage, or press Deliver now."),
+    **dict.fromkeys(
+        ("pending", "unfinished"), "The task's next run delivers the lineage, or press Deliver now."
+    ),
 }
 _RUNS = frozenset({"running", "deferred", "restarting"})
 """Airflow's states of an attempt whose lineage is still to come."""
@@ -67,13 +79,17 @@ _edits = requires_access_dag("PUT", DagAccessEntity.TASK_INSTANCE)
 
 
 def _one_dag(request: Request) -> None:
-    """Refuse an ambiguous DAG: the auth manager reads ``~`` as all DAGs, and only the last one of several."""
+    """Refuse an ambiguous DAG: the auth manager reads ``~`` as all DAGs, and only the last one of
+    several.
+    """
     dag_ids = request.query_params.getlist("dag_id")
     if len(dag_ids) != 1 or dag_ids[0] in ("", "~"):
         raise HTTPException(422, "dag_id must name one DAG")
 
 
-def _scope(dag_id: str, run_id: str, task_id: str | None = None, map_index: Annotated[str, Query()] = "-1") -> Scope:
+def _scope(
+    dag_id: str, run_id: str, task_id: str | None = None, map_index: Annotated[str, Query()] = "-1"
+) -> Scope:
     # Airflow's UI leaves the placeholder in the address of a task that is not mapped.
     index = int(map_index) if re.fullmatch(r"\d{1,9}", map_index) else -1
     return Scope(dag_id, run_id, task_id or None, index)
@@ -85,14 +101,21 @@ _ScopeDep = Annotated[Scope, Depends(_scope)]
 
 
 def _serializer() -> URLSafeTimedSerializer:
-    return URLSafeTimedSerializer(conf.get_mandatory_value("api", "secret_key"), salt="spark-datahub page")
+    return URLSafeTimedSerializer(
+        conf.get_mandatory_value("api", "secret_key"), salt="spark-datahub page"
+    )
 
 
 def _from_the_page(request: Request, user: GetUserDep) -> None:
     """Refuse a request that another site may have made in the user's name."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    hosts = {request.headers.get("host"), urlsplit(conf.get("api", "base_url", fallback="") or "").netloc}
-    if site not in (None, "same-origin") or (origin is not None and urlsplit(origin).netloc not in hosts - {""}):
+    hosts = {
+        request.headers.get("host"),
+        urlsplit(conf.get("api", "base_url", fallback="") or "").netloc,
+    }
+    if site not in (None, "same-origin") or (
+        origin is not None and urlsplit(origin).netloc not in hosts - {""}
+    ):
         raise HTTPException(403, "The request comes from another site")
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise HTTPException(415, "The request must be JSON")
@@ -136,7 +159,9 @@ def _unreadable(_: Request, error: Exception) -> JSONResponse:
 
 
 def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Response:
-    """Return the page of the newest runs of one DAG, with the lineage of its latest, or of all readable DAGs."""
+    """Return the page of the newest runs of one DAG, with the lineage of its latest, or of all
+    readable DAGs.
+    """
     readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     dag_id = state = ""
     if any(request.query_params.getlist("dag_id")):
@@ -156,7 +181,9 @@ def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Respon
         problem = f"The outbox cannot be read: {error}"
     reports = [report for report in reports if may_look(report.key.dag_id)]
     records = [record for record in records if may_look(record.key.dag_id)]
-    waiting = {(record.key.dag_id, record.key.run_id) for record in records if record.state == "unfinished"}
+    waiting = {
+        (record.key.dag_id, record.key.run_id) for record in records if record.state == "unfinished"
+    }
     states = {key: state for run in waiting for key, state in source.attempts(Scope(*run)).items()}
     runs = _runs(reports, [_as_airflow_says(record, states) for record in records], settled)
     graph, drawn = _latest_graph(runs, source) if dag_id else (None, "")
@@ -166,16 +193,31 @@ def _list_runs(request: Request, user: GetUserDep, source: _SourceDep) -> Respon
     more = f"The newest {_MOST_RUNS} runs." if len(runs) > _MOST_RUNS else empty
     runs = runs[:_MOST_RUNS]
     run_states = source.run_states([run.key for run in runs])
-    columns = (*([] if dag_id else ["DAG"]), "DAG run", "Airflow", "lineage", "in / out", "when (UTC)")
-    filters = {"dag_id": ("all DAGs", dag_id, sorted(readable)), "state": ("all states", state, _WORST_FIRST)}
+    columns = (
+        *([] if dag_id else ["DAG"]),
+        "DAG run",
+        "Airflow",
+        "lineage",
+        "in / out",
+        "when (UTC)",
+    )
+    filters = {
+        "dag_id": ("all DAGs", dag_id, sorted(readable)),
+        "state": ("all states", state, _WORST_FIRST),
+    }
     notes = " ".join(note for note in (problem, more, drawn) if note)
     rows = [run.row(run_states.get(run.key, ""), len(columns) - 4) for run in runs]
     attempts = visualization.Attempts("Runs", columns, rows, more=notes, filters=filters)
-    return _page(graph, visualization.Frame(f"Spark lineage of {dag_id}" if dag_id else "Spark lineage", attempts))
+    return _page(
+        graph,
+        visualization.Frame(f"Spark lineage of {dag_id}" if dag_id else "Spark lineage", attempts),
+    )
 
 
 def _may(check: Callable[[Request, Any], None], user: Any, dag_id: str) -> bool:
-    """Return whether a check of Airflow's lets a user see or edit a DAG, as at an address that names the DAG."""
+    """Return whether a check of Airflow's lets a user see or edit a DAG, as at an address that
+    names the DAG.
+    """
     query = urlencode({"dag_id": dag_id}).encode()
     try:
         check(Request({"type": "http", "query_string": query, "path_params": {}}), user)
@@ -194,7 +236,12 @@ class _Run:
     reasons: dict[str, str] = field(default_factory=dict)
     time: int = 0
 
-    def add(self, state: str, attempts: Iterable[AttemptRecord | TaskReport], reported: TaskReport | None) -> None:
+    def add(
+        self,
+        state: str,
+        attempts: Iterable[AttemptRecord | TaskReport],
+        reported: TaskReport | None,
+    ) -> None:
         self.state = min(state, self.state, key=_WORST_FIRST.index)
         self.time = max(self.time, *(attempt.created_ms for attempt in attempts))
         for urns, side in zip(self.edges, _SIDES, strict=True):
@@ -205,7 +252,9 @@ class _Run:
     def row(self, airflow_state: str, names: int) -> visualization.AttemptRow:
         states, reasons = (airflow_state, self.state), tuple(self.reasons.values())[:_REASONS]
         link = f"run?{_query(Scope(*self.key))}"
-        return visualization.AttemptRow(self.key[-names:], states, (_in_out(self.edges),), reasons, self.time, link)
+        return visualization.AttemptRow(
+            self.key[-names:], states, (_in_out(self.edges),), reasons, self.time, link
+        )
 
 
 def _why(state: str, attempts: Iterable[AttemptRecord | TaskReport]) -> tuple[str, ...]:
@@ -216,17 +265,25 @@ def _why(state: str, attempts: Iterable[AttemptRecord | TaskReport]) -> tuple[st
     # The outbox's reason is of the last delivery, a report's of the task's end.
     last = [attempt for attempt in said if isinstance(attempt, AttemptRecord)] or said
     reasons = dict.fromkeys(reason for attempt in last for reason in attempt.reasons)
-    return tuple(reasons) if reasons and state != "unknown" else tuple(filter(None, [_WHY.get(state)]))
+    return (
+        tuple(reasons) if reasons and state != "unknown" else tuple(filter(None, [_WHY.get(state)]))
+    )
 
 
-def _latest_graph(runs: Sequence[_Run], source: LineageSource) -> tuple[visualization.Graph | None, str]:
-    """Return the lineage of a DAG's newest run with proposals in the outbox, and a sentence that names the run."""
+def _latest_graph(
+    runs: Sequence[_Run], source: LineageSource
+) -> tuple[visualization.Graph | None, str]:
+    """Return the lineage of a DAG's newest run with proposals in the outbox, and a sentence that
+    names the run.
+    """
     for run in runs[:_LOOKED_AT]:
         try:
             records = source.records(Scope(*run.key))
         except OSError:
             break
-        graph = visualization.Graph.of(proposal for record in records for proposal in record.proposals)
+        graph = visualization.Graph.of(
+            proposal for record in records for proposal in record.proposals
+        )
         if graph.jobs or graph.roots:
             return graph, f"The drawing is of {run.key[1]}."
     return None, ""
@@ -237,7 +294,9 @@ def _in_out(edges: Iterable[Sized]) -> str:
 
 
 def _as_airflow_says(record: AttemptRecord, states: Mapping[AttemptKey, str]) -> AttemptRecord:
-    """Return a record whose events are only not converted yet, because its attempt runs, as in progress."""
+    """Return a record whose events are only not converted yet, because its attempt runs, as in
+    progress.
+    """
     waits = record.state == "unfinished" and states.get(record.key) in _RUNS
     return replace(record, state="in progress") if waits else record
 
@@ -250,7 +309,9 @@ def _state(
     return min(states, key=_WORST_FIRST.index), [*records, *([reported] if reported else [])]
 
 
-def _runs(reports: Iterable[TaskReport], records: Iterable[AttemptRecord], settled: _Settled) -> list[_Run]:
+def _runs(
+    reports: Iterable[TaskReport], records: Iterable[AttemptRecord], settled: _Settled
+) -> list[_Run]:
     """Return the runs, newest first."""
     undelivered: dict[str, list[AttemptRecord]] = {}
     for record in records:
@@ -270,23 +331,37 @@ def _show_run(scope: _ScopeDep, user: GetUserDep, source: _SourceDep) -> Respons
 
 
 def _show_task(
-    task_id: Annotated[str, Query(min_length=1)], scope: _ScopeDep, user: GetUserDep, source: _SourceDep
+    task_id: Annotated[str, Query(min_length=1)],
+    scope: _ScopeDep,
+    user: GetUserDep,
+    source: _SourceDep,
 ) -> Response:
-    return _scope_page(scope, user, source, f"Spark lineage of {_task_name(task_id, scope.map_index)}")
+    return _scope_page(
+        scope, user, source, f"Spark lineage of {_task_name(task_id, scope.map_index)}"
+    )
 
 
 def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> Response:
-    reports, airflow = source.reports([scope.dag_id], scope), source.attempts(scope, source.MOST_TASKS + 1)
+    reports, airflow = (
+        source.reports([scope.dag_id], scope),
+        source.attempts(scope, source.MOST_TASKS + 1),
+    )
     records = [_as_airflow_says(record, airflow) for record in source.records(scope)]
     if not (reports or records or source.run_states([(scope.dag_id, scope.run_id)])):
         unknown = f"Airflow has no run {scope.run_id} of the DAG {scope.dag_id}."
-        return _page(None, visualization.Frame(title, visualization.Attempts("Attempts", (), (), more=unknown)), 404)
+        return _page(
+            None,
+            visualization.Frame(title, visualization.Attempts("Attempts", (), (), more=unknown)),
+            404,
+        )
     rows = _attempt_rows(records, reports, airflow, source.settled(reports), scope)
     query, actions = _query(scope), list[tuple[str, str, str]]()
     states = {record.state for record in records}
     more = _NEXT.get(min(states, key=_WORST_FIRST.index, default=""), "")
     if may_edit := _may(_edits, user, scope.dag_id):
-        actions += [("Deliver now", f"deliver?{query}", "Delivering …")] * bool(states & {"pending", "unfinished"})
+        actions += [("Deliver now", f"deliver?{query}", "Delivering …")] * bool(
+            states & {"pending", "unfinished"}
+        )
         actions += [("Requeue", f"requeue?{query}", "Requeueing …")] * ("quarantined" in states)
     elif more:
         more = "You may look, but not deliver: this needs the right to edit."
@@ -295,15 +370,24 @@ def _scope_page(scope: Scope, user: Any, source: LineageSource, title: str) -> R
     columns = ("task", "try", "Airflow", "Spark", "lineage", "in / out", "proposals", "when (UTC)")
     token = str(_serializer().dumps(str(user.get_id()))) if may_edit else ""
     attempts = visualization.Attempts("Attempts", columns, rows, actions, token, more)
-    # Add the end of the DAG run: without it, the run tree of a task would show the DAG run as RUNNING for ever.
+    # Add the end of the DAG run: without it, the run tree of a task would show the DAG run as
+    # RUNNING for ever.
     ends = [] if scope.task_id is None else source.records(Scope(scope.dag_id, scope.run_id, ""))
-    graph = visualization.Graph.of(proposal for record in (*records, *ends) for proposal in record.proposals)
+    graph = visualization.Graph.of(
+        proposal for record in (*records, *ends) for proposal in record.proposals
+    )
     says = _why_empty(reports, records), f"reached?{query}&dataset="
-    return _page(graph, visualization.Frame(title, attempts, visualization.read_asset("actions.js"), *says))
+    return _page(
+        graph, visualization.Frame(title, attempts, visualization.read_asset("actions.js"), *says)
+    )
 
 
-def _show_reached(scope: _ScopeDep, user: GetUserDep, source: _SourceDep, dataset: str = "") -> Response:
-    """Return the page of the task instances that read what a DAG run or task instance wrote into a dataset."""
+def _show_reached(
+    scope: _ScopeDep, user: GetUserDep, source: _SourceDep, dataset: str = ""
+) -> Response:
+    """Return the page of the task instances that read what a DAG run or task instance wrote into a
+    dataset.
+    """
     found, may_look = source.impact(scope, dataset), cache(partial(_may, _looks, user))
     # The way may be a task of a DAG that the user may not see.
     ways = {"", *(f"{one.dag_id}.{one.task_id}" for one in found.reached if may_look(one.dag_id))}
@@ -319,7 +403,11 @@ def _show_reached(scope: _ScopeDep, user: GetUserDep, source: _SourceDep, datase
         if may_look(one.dag_id)
     ]
     hidden = len(found.reached) - len(rows)
-    more = f"{found.sentence}." if found.downstream else "No task instance is known to have read what it wrote."
+    more = (
+        f"{found.sentence}."
+        if found.downstream
+        else "No task instance is known to have read what it wrote."
+    )
     more += f" You may not see {counted(hidden, 'other')}." if hidden else ""
     columns = ("DAG", "DAG run", "task", "how", "logical date (UTC)")
     attempts = visualization.Attempts(f"Reached through {dataset}", columns, rows, more=more)
@@ -349,15 +437,25 @@ def _attempt_rows(
     by_attempt: dict[AttemptKey, list[AttemptRecord]] = {}
     for record in records:
         by_attempt.setdefault(record.key, []).append(record)
-    begun = [*by_attempt, *(key for key, state in airflow.items() if state not in ("scheduled", "queued"))]
+    begun = [
+        *by_attempt,
+        *(key for key, state in airflow.items() if state not in ("scheduled", "queued")),
+    ]
     last = {key.instance: key for key in sorted(begun, key=attrgetter("try_number"))}
     reported = {last.get(report.key.instance, report.key): report for report in reports}
     rows = []
     for key in {**by_attempt, **reported}:
-        row = _attempt_row(key, by_attempt.get(key, []), reported.get(key), airflow.get(key, ""), settled, scope)
+        row = _attempt_row(
+            key, by_attempt.get(key, []), reported.get(key), airflow.get(key, ""), settled, scope
+        )
         # What failed does not matter after the next attempt; lineage that is not delivered does.
         matters = row.states if last.get(key.instance, key) == key else row.states[-1:]
-        rank = ("failed" not in matters, _FINE.issuperset(matters), not key.task_id, -(row.time or 0))
+        rank = (
+            "failed" not in matters,
+            _FINE.issuperset(matters),
+            not key.task_id,
+            -(row.time or 0),
+        )
         rows.append((rank, replace(row, is_problem=not rank[1])))
     return [row for _, row in sorted(rows, key=itemgetter(0))]
 
@@ -373,8 +471,12 @@ def _attempt_row(
     if not any(edges):
         edges = [{urn for job in graph.jobs for urn in getattr(job, side)} for side in _SIDES]
     failure = next((record.failure for record in records if record.failure), report.get("failure"))
-    ends = ["SUCCESS"] * bool(report.get("events")) + [run.state for run in graph.runs() if run.kind == "application"]
-    spark = "failed" if failure or ends[-1:] == ["FAILURE"] else "success" if "SUCCESS" in ends else ""
+    ends = ["SUCCESS"] * bool(report.get("events")) + [
+        run.state for run in graph.runs() if run.kind == "application"
+    ]
+    spark = (
+        "failed" if failure or ends[-1:] == ["FAILURE"] else "success" if "SUCCESS" in ends else ""
+    )
     lists = (text for name in ("changes", "warnings") for text in report.get(name) or ())
     task = _task_name(key.task_id, key.map_index) if key.task_id else "end of the DAG run"
     there = Scope(scope.dag_id, scope.run_id, key.task_id, key.map_index) if key.task_id else scope
@@ -406,7 +508,9 @@ def _query(scope: Scope) -> str:
 def _page(graph: Any, frame: visualization.Frame, status: int = 200) -> Response:
     policy = f"{visualization.page_policy(frame)}; frame-ancestors 'self'"
     headers = {**_HEADERS, "Content-Security-Policy": policy, "X-Frame-Options": "SAMEORIGIN"}
-    return Response(visualization.render_page(graph, frame=frame), status, headers, "text/html; charset=utf-8")
+    return Response(
+        visualization.render_page(graph, frame=frame), status, headers, "text/html; charset=utf-8"
+    )
 
 
 def _download(scope: _ScopeDep, source: _SourceDep) -> Response:

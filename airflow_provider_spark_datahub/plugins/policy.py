@@ -1,6 +1,7 @@
 """Cluster policy that gives lineage to existing operators, for the entry point ``airflow.policy``.
 
-It is off until ``[spark_datahub] auto`` names operators. It may also be called from ``airflow_local_settings.py``.
+It is off until ``[spark_datahub] auto`` names operators. It may also be called from
+``airflow_local_settings.py``.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ _ANY_OTHER = ("child_spark", "ChildSparkOperator")
 
 @hookimpl
 def task_policy(task: Any) -> None:
-    """Give a task lineage if its operator, or a base class of it, is named in ``[spark_datahub] auto``.
+    """Give a task lineage if its operator, or a base class of it, is named in ``[spark_datahub]
+    auto``.
 
-    The options are those of the configuration, and those among the ``default_args`` of the DAG and the task group.
+    The options are those of the configuration, and those among the ``default_args`` of the DAG and
+    the task group.
     """
     mapped = getattr(task, "operator_class", None) if getattr(task, "is_mapped", False) else None
     operator: type[BaseOperator] = mapped or type(task)
@@ -58,7 +61,11 @@ def task_policy(task: Any) -> None:
             task.operator_extra_links = with_lineage.operator_extra_links
     except Exception as error:  # noqa: BLE001 (a DAG must not fail for its lineage; making a class calls users' code)
         name = f"{task.dag_id}.{task.task_id}"
-        log.warning("Task %s runs without lineage: [spark_datahub] auto does not fit its operator: %s", name, error)
+        log.warning(
+            "Task %s runs without lineage: [spark_datahub] auto does not fit its operator: %s",
+            name,
+            error,
+        )
 
 
 @cache
@@ -70,8 +77,12 @@ def _wanted() -> frozenset[str]:
 
 
 @cache
-def _with_lineage(operator: type[BaseOperator], wanted: frozenset[str]) -> type[BaseOperator] | None:
-    """Return the class of an operator with lineage, under the operator's own name; ``None`` if it is not wanted."""
+def _with_lineage(
+    operator: type[BaseOperator], wanted: frozenset[str]
+) -> type[BaseOperator] | None:
+    """Return the class of an operator with lineage, under the operator's own name; ``None`` if it
+    is not wanted.
+    """
     names = [base.__name__ for base in operator.__mro__]
     paths = [f"{base.__module__}.{base.__name__}" for base in operator.__mro__]
     decorator = getattr(operator, "custom_operator_name", None)  # @task.pyspark
@@ -83,7 +94,8 @@ def _with_lineage(operator: type[BaseOperator], wanted: frozenset[str]) -> type[
         "__module__": operator.__module__,
         "__qualname__": operator.__qualname__,
         "__doc__": operator.__doc__,
-        # No lineage options are given in the DAG, so there is nothing more to render or to serialize.
+        # No lineage options are given in the DAG, so there is nothing more to render or to
+        # serialize.
         "template_fields": operator.template_fields,
         "_lineage_arguments": _from_default_args,
         "lineage_by_policy": True,
@@ -95,13 +107,16 @@ def _with_lineage(operator: type[BaseOperator], wanted: frozenset[str]) -> type[
     if name != _ANY_OTHER[1] and operator not in drop_in.__mro__:
         from airflow_provider_spark_datahub.operators.links import LINKS
 
-        # Lineage begins at super().execute() of a subclass: before, its own code may overwrite the arguments that
-        # lineage extends, and leave the listener without its jar.
+        # Lineage begins at super().execute() of a subclass: before, its own code may overwrite the
+        # arguments that lineage extends, and leave the listener without its jar.
         bases = (operator, drop_in)
         links = operator.operator_extra_links
-        attributes["operator_extra_links"] = links if isinstance(links, property) else (*links, *LINKS)
+        attributes["operator_extra_links"] = (
+            links if isinstance(links, property) else (*links, *LINKS)
+        )
     if _layout(drop_in) is not _layout(operator):
-        # Python lets an object change its class only if both classes have their layout from the same base class.
+        # Python lets an object change its class only if both classes have their layout from the
+        # same base class.
         bases = (make("_Layout", (_layout(operator),), {}), *bases)
     with_lineage: type[BaseOperator] = make(operator.__name__, bases, attributes)
     return with_lineage
@@ -115,12 +130,16 @@ def _layout(of: type) -> type:
 
 
 def _measures(of: type) -> tuple[int, int, int]:
-    # Compare these too: in newer versions of Python, __dict__ and weak references are not part of the size.
+    # Compare these too: in newer versions of Python, __dict__ and weak references are not part of
+    # the size.
     return of.__basicsize__, of.__dictoffset__, of.__weakrefoffset__
 
 
 def _from_default_args(task: Any, context: Context) -> dict[str, Any]:
-    given = {name: hooks.lineage_option(getattr(task, "dag", None), task, name) for name in task.lineage_fields}
+    given = {
+        name: hooks.lineage_option(getattr(task, "dag", None), task, name)
+        for name in task.lineage_fields
+    }
     return {
         name: task.rendered_option(name, value, partial(task.render_template, value, context))
         for name, value in given.items()

@@ -21,7 +21,8 @@ _TITLE = "Spark lineage"
 class _LineagePage:
     """ASGI application that is created by the first request.
 
-    Airflow loads plugins in every process, but only its API server answers requests, and only it needs FastAPI.
+    Airflow loads plugins in every process, but only its API server answers requests, and only it
+    needs FastAPI.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,9 @@ class _LineagePage:
 
 
 def _view(destination: str, url_route: str, href: str) -> dict[str, str]:
-    """Return a tab or menu entry of Airflow's UI. Airflow fills placeholders such as ``{DAG_ID}`` in its address."""
+    """Return a tab or menu entry of Airflow's UI. Airflow fills placeholders such as ``{DAG_ID}``
+    in its address.
+    """
     path = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
     return {
         "name": _TITLE,
@@ -53,7 +56,9 @@ def _view(destination: str, url_route: str, href: str) -> dict[str, str]:
 
 
 class SparkDatahubPlugin(AirflowPlugin):
-    """Plugin for the entry point ``airflow.plugins``; Airflow does not load plugins of provider info by default."""
+    """Plugin for the entry point ``airflow.plugins``; Airflow does not load plugins of provider
+    info by default.
+    """
 
     name = "spark_datahub"
     listeners = [dag_run_listener]  # noqa: RUF012 (AirflowPlugin declares a plain list, as below)

@@ -1,4 +1,6 @@
-"""One attempt until its job is submitted: the listener, its jar, the place of events, a class archive."""
+"""One attempt until its job is submitted: the listener, its jar, the place of events, a class
+archive.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,11 @@ from airflow_provider_spark_datahub.task.earlier import EarlierAttempts
 from airflow_provider_spark_datahub.task.options import NAMESPACE
 from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.spark_event_log import EMPTY_LOG, SparkEventLog
-from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt, reservation_file
+from airflow_provider_spark_datahub.task.submitted import (
+    SubmittedJob,
+    UnfinishedAttempt,
+    reservation_file,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import ChildInjection, ClassArchive, JarChoice
@@ -64,14 +70,19 @@ LAST_LINE_CHARS = 300
 """Longest quotation of what the driver printed."""
 
 _BEGIN_SECONDS = 8.0
-"""Time for each step on the disk of the events before the submit. If it hangs, half of it is waited for."""
+"""Time for each step on the disk of the events before the submit. If it hangs, half of it is waited
+for.
+"""
 
 
 class Launcher(Protocol):
     """Starter of Spark for one task."""
 
-    def inject(self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun) -> AbstractContextManager[None]:
-        """Return a context in which the task starts Spark with lineage. Its exit restores everything.
+    def inject(
+        self, attempt: AttemptLineage, parent: ParentRun, root: ParentRun
+    ) -> AbstractContextManager[None]:
+        """Return a context in which the task starts Spark with lineage. Its exit restores
+        everything.
 
         :raises InjectionError: if lineage cannot be added without risk to the job.
         :raises OSError: if a file of the job cannot be read.
@@ -84,7 +95,8 @@ class Launcher(Protocol):
 class AttemptLineage:
     """Lineage of one attempt, without Airflow, until its job is submitted.
 
-    Then :class:`~airflow_provider_spark_datahub.task.running.RunningAttempt` takes over, and at the job's end
+    Then :class:`~airflow_provider_spark_datahub.task.running.RunningAttempt` takes over, and at the
+    job's end
     :class:`~airflow_provider_spark_datahub.task.ended.EndedAttempt`.
 
     :param ti_id: Airflow's id of the task instance, new for every attempt; empty if there is none.
@@ -113,14 +125,17 @@ class AttemptLineage:
         self.report = LineageReport(connection=options.connection)
         self.delivery = TaskDelivery(options, attempt.key, connections, self.report)
         run_start_ms = attempt.dag_run.start_ms or 0
-        self.earlier = EarlierAttempts(options, attempt.key, run_start_ms, connections, self.report.warnings)
+        self.earlier = EarlierAttempts(
+            options, attempt.key, run_start_ms, connections, self.report.warnings
+        )
         self.driver_output = DriverOutput()
         self.record: UnfinishedAttempt | None = None
         self.job = SubmittedJob(options.settings)
         self._log_failure = ""
 
     def avoid_failed_listener(self, remembered: object) -> None:
-        """Capture from Spark's own event log if the listener made the job of an earlier attempt fail.
+        """Capture from Spark's own event log if the listener made the job of an earlier attempt
+        fail.
 
         :param remembered: its :attr:`listener_failure` in the task's state, if Airflow keeps one.
         """
@@ -149,21 +164,33 @@ class AttemptLineage:
     # -- the submit
 
     def inject(
-        self, submissions: Sequence[Submission], spark: SparkSubmit, parent: ParentRun, root: ParentRun
+        self,
+        submissions: Sequence[Submission],
+        spark: SparkSubmit,
+        parent: ParentRun,
+        root: ParentRun,
     ) -> list[Injection]:
-        """Return the submissions with the listener, its jar and its properties, or with Spark's own event log.
+        """Return the submissions with the listener, its jar and its properties, or with Spark's own
+        event log.
 
         :param submissions: those of one call, mostly one.
-        :raises InjectionError: if the listener cannot be added without risk to the job, and its log is not to be read.
+        :raises InjectionError: if the listener cannot be added without risk to the job, and its log
+            is not to be read.
         :raises OSError: if the properties file cannot be read.
         """
         events = self._on_events_disk(partial(self._new_event_place, spark))
-        injected = [self._injected(submission, spark, events, (parent, root)) for submission in submissions]
+        injected = [
+            self._injected(submission, spark, events, (parent, root)) for submission in submissions
+        ]
         if any(injection.users_parent for injection, _ in injected):
-            self.report.warnings.append("the job names an OpenLineage parent run of its own, which was kept")
+            self.report.warnings.append(
+                "the job names an OpenLineage parent run of its own, which was kept"
+            )
         logs = [event_log for _, event_log in injected]
         event_log = next((event_log for event_log in logs if event_log.folder), logs[0])
-        if others := {str(other.folder) for other in logs if other.folder} - {str(event_log.folder)}:
+        if others := {str(other.folder) for other in logs if other.folder} - {
+            str(event_log.folder)
+        }:
             self.report.warnings.append(
                 f"the event logs in {', '.join(sorted(others))} are not read: one call, one log"
             )
@@ -174,11 +201,17 @@ class AttemptLineage:
         return [injection for injection, _ in injected]
 
     def _injected(
-        self, submission: Submission, spark: SparkSubmit, events: EventPlace, runs: tuple[ParentRun, ParentRun]
+        self,
+        submission: Submission,
+        spark: SparkSubmit,
+        events: EventPlace,
+        runs: tuple[ParentRun, ParentRun],
     ) -> tuple[Injection, SparkEventLog]:
         users = submission.properties
         injection, problem = self._injection(submission, spark, events, runs)
-        event_log = SparkEventLog(open_store=self.connections.open_store, since_ms=self.task_attempt.start_ms)
+        event_log = SparkEventLog(
+            open_store=self.connections.open_store, since_ms=self.task_attempt.start_ms
+        )
         if self.options.reads_event_log:
             # Beside the event file; if the events go to a store, where the event file would be.
             beside = events if isinstance(events, Path) else self._event_file()
@@ -202,13 +235,16 @@ class AttemptLineage:
             reason = redact_text(str(problem))
             self.report.warnings.append(f"{reason}; the lineage comes from Spark's own event log")
         if spark.binary:
-            capture.check_command_line(injection.submission.arguments, spark.env, spark.argument_bytes)
+            capture.check_command_line(
+                injection.submission.arguments, spark.env, spark.argument_bytes
+            )
         added = injection.submission.properties.keys() - users.keys()
         log.debug("Events go to %s; properties added: %s", events, ", ".join(sorted(added)))
         return injection, event_log
 
     def inject_below(self, parent: ParentRun, root: ParentRun) -> ChildInjection:
-        """Return the configuration of the listener for every Spark that the task starts below itself.
+        """Return the configuration of the listener for every Spark that the task starts below
+        itself.
 
         :raises InjectionError: if the folder for events is relative.
         :raises OSError: if it cannot be written.
@@ -227,14 +263,19 @@ class AttemptLineage:
             str(event_log.folder) if event_log.folder else None,
             str(options.class_archives) if options.class_archives else None,
         )
-        self.begin(SubmittedJob(self._named(unnamed_as=self._own_name), Path(injection.events_folder), event_log))
+        self.begin(
+            SubmittedJob(
+                self._named(unnamed_as=self._own_name), Path(injection.events_folder), event_log
+            )
+        )
         return injection
 
     def inject_session(self, remote: str) -> str:
         """Return the connection string of a Spark Connect client whose session is the attempt's.
 
         :param remote: the client's own connection string.
-        :raises InjectionError: if it is not an address of Spark Connect, or the server's event file cannot be read.
+        :raises InjectionError: if it is not an address of Spark Connect, or the server's event file
+            cannot be read.
         """
         path = self.options.connect_events or Path()
         changed, session_id = capture.SessionEvents.remote(remote, self._ti_id or str(uuid4()))
@@ -242,15 +283,23 @@ class AttemptLineage:
             start = self._on_events_disk(path.stat).st_size
         except OSError as error:
             raise InjectionError(f"connect_events: {path}: {error.strerror or error}") from error
-        self.begin(SubmittedJob(self.job.settings, capture.SessionEvents(path, session_id, start, self._own_name)))
+        self.begin(
+            SubmittedJob(
+                self.job.settings, capture.SessionEvents(path, session_id, start, self._own_name)
+            )
+        )
         return changed
 
     def run_without_lineage(self, reason: str) -> None:
-        """Record why the job runs without lineage. The runs of the attempt are delivered nevertheless."""
+        """Record why the job runs without lineage. The runs of the attempt are delivered
+        nevertheless.
+        """
         self.job = replace(self.job, problem=redact_text(reason))
 
     def begin(self, job: SubmittedJob) -> None:
-        """Record in the outbox where the events will be, so that a later attempt or a drain can deliver them."""
+        """Record in the outbox where the events will be, so that a later attempt or a drain can
+        deliver them.
+        """
         self.record = UnfinishedAttempt.begun(self.task_attempt, job)
         self.job, self.report.events_file = job, self.record.events_file
         self.delivery.begin(self.record)
@@ -259,24 +308,30 @@ class AttemptLineage:
 
     @property
     def event_files(self) -> dict[str, Any]:
-        """Where the job's events are, as JSON, for :meth:`reconnect` of a later attempt; empty if nowhere."""
+        """Where the job's events are, as JSON, for :meth:`reconnect` of a later attempt; empty if
+        nowhere.
+        """
         return self.record.event_files if self.record is not None else {}
 
     def mark_deferred(self) -> None:
-        """Record that the job goes on without this process: else a drain on this machine takes it for a killed one."""
+        """Record that the job goes on without this process: else a drain on this machine takes it
+        for a killed one.
+        """
         if self.record is not None and not isinstance(self.job.events, Path):
             self.delivery.record_end(replace(self.record, machine=""))
 
     def reconnect_to(self, try_number: int) -> None:
-        """Read the events of a job that an earlier attempt submitted, from where the outbox says that they are."""
+        """Read the events of a job that an earlier attempt submitted, from where the outbox says
+        that they are.
+        """
         if not self.job.is_earlier and try_number != self.task_attempt.try_number:
             self.reconnect(self.earlier.event_files_of(try_number))
 
     def reconnect_if_attached(self) -> bool:
         """Read the events of the attempt before if the service ran no other job for this one.
 
-        Some services attach a request to the job that they have under its id or token. Its log is then where the
-        attempt before had it.
+        Some services attach a request to the job that they have under its id or token. Its log is
+        then where the attempt before had it.
         """
         number = self.task_attempt.try_number
         if not self.job.event_log.why_empty or self.job.is_earlier or number == 1:
@@ -294,7 +349,9 @@ class AttemptLineage:
         :param event_files: that attempt's :attr:`event_files`; ``None`` if they were not kept.
         """
         if not isinstance(event_files, dict) or not isinstance(event_files.get("events_file"), str):
-            self.run_without_lineage("this attempt reconnected to a job of an earlier one, whose events are not known")
+            self.run_without_lineage(
+                "this attempt reconnected to a job of an earlier one, whose events are not known"
+            )
             return
         settings = self._named(event_files.get("suffixed_name"))
         found = SubmittedJob.found(event_files, settings, self.connections.open_store)
@@ -310,8 +367,12 @@ class AttemptLineage:
 
     # -- steps of the submit
 
-    def _named(self, suffixed_name: str | None = None, unnamed_as: str | None = None) -> LineageSettings:
-        """Return the settings with names of the application that the launcher knows, unless the user set them."""
+    def _named(
+        self, suffixed_name: str | None = None, unnamed_as: str | None = None
+    ) -> LineageSettings:
+        """Return the settings with names of the application that the launcher knows, unless the
+        user set them.
+        """
         settings = self.job.settings
         return replace(
             settings,
@@ -332,7 +393,8 @@ class AttemptLineage:
         return step_in_time(str(self.options.events_location), Deadline.after(_BEGIN_SECONDS), step)
 
     def _reserve(self, events_file: Path) -> None:
-        # The driver makes it otherwise, with the umask's modes. Elsewhere the driver may be another user.
+        # The driver makes it otherwise, with the umask's modes. Elsewhere the driver may be another
+        # user.
         with suppress(OSError):
             make_folder(events_file.parent, sync=False, access=self._access)
             reservation_file(events_file).touch(self._access.file)
@@ -351,7 +413,9 @@ class AttemptLineage:
         return FileAccess.of(group=limits is not None and limits.group_access)
 
     def _find_events_folder(self) -> None:
-        """Use a folder of this user among the temporary files if the events' folder is another user's alone."""
+        """Use a folder of this user among the temporary files if the events' folder is another
+        user's alone.
+        """
         path = self._event_file().parent
         place = next(parent for parent in (path, *path.parents) if exists(parent))
         if os.access(place, os.W_OK | os.X_OK):
@@ -364,13 +428,18 @@ class AttemptLineage:
             self.options = replace(self.options, events_location=folder)
 
     def _event_file(self) -> Path:
-        """Return the path of the attempt's event file, which an earlier attempt of the same key may have used."""
+        """Return the path of the attempt's event file, which an earlier attempt of the same key may
+        have used.
+        """
         return event_file(self.options.events_location, self.task_attempt.key, self._ti_id)
 
     def _new_event_place(self, spark: SparkSubmit) -> EventPlace:
         """Return a new place for the attempt's events: an unused file, or objects in a store."""
         options = self.options
-        if not (spark.shares_disk or (options.events_store and (options.openlineage_jar or self._reaches(spark)))):
+        if not (
+            spark.shares_disk
+            or (options.events_store and (options.openlineage_jar or self._reaches(spark)))
+        ):
             jar = (
                 ""
                 if spark.store_scheme
@@ -387,19 +456,30 @@ class AttemptLineage:
         file = self._event_file()
         # Airflow's id of the task instance keeps attempts of the same key apart.
         relative = file.relative_to(options.events_location).as_posix()
-        return capture.EventObjects.below(options.events_store, relative, self.connections.open_store)
+        return capture.EventObjects.below(
+            options.events_store, relative, self.connections.open_store
+        )
 
     def _reaches(self, spark: SparkSubmit) -> bool:
-        """Return whether the driver surely writes to the store of the events: Spark fails without its log."""
+        """Return whether the driver surely writes to the store of the events: Spark fails without
+        its log.
+        """
         scheme = (self.options.events_store or "").partition("://")[0]
-        return capture.TRANSPORTS.get(spark.store_scheme or "") == capture.TRANSPORTS.get(scheme, "")
+        return capture.TRANSPORTS.get(spark.store_scheme or "") == capture.TRANSPORTS.get(
+            scheme, ""
+        )
 
     def _own_log_in_store(self, spark: SparkSubmit, events: EventPlace) -> tuple[str, str] | None:
-        """Return the addresses of a log of the attempt's own in the store of the events, for driver and worker.
+        """Return the addresses of a log of the attempt's own in the store of the events, for driver
+        and worker.
 
         :returns: ``None`` if the driver may not be able to write there.
         """
-        if not isinstance(events, capture.EventObjects) or spark.local_driver or not self._reaches(spark):
+        if (
+            not isinstance(events, capture.EventObjects)
+            or spark.local_driver
+            or not self._reaches(spark)
+        ):
             return None
         if self._log_failure:
             return None
@@ -408,37 +488,62 @@ class AttemptLineage:
         return f"{spark.store_scheme}://{bucket}{address.path}", address.geturl()
 
     def _needs_listener(self, spark: SparkSubmit, events: EventPlace) -> bool:
-        """Return whether the options want the listener: it needs a jar, and Spark's own log in a store does not."""
+        """Return whether the options want the listener: it needs a jar, and Spark's own log in a
+        store does not.
+        """
         options = self.options
-        if options.capture != "auto" or spark.binary or options.openlineage_jar or not options.reads_event_log:
+        if (
+            options.capture != "auto"
+            or spark.binary
+            or options.openlineage_jar
+            or not options.reads_event_log
+        ):
             return options.capture != "event_log"
         return self._own_log_in_store(spark, events) is None
 
     def _listener_properties(self) -> dict[str, str]:
-        """Return the listener's properties, without their prefix, that the settings want contrary to its defaults."""
+        """Return the listener's properties, without their prefix, that the settings want contrary
+        to its defaults.
+        """
         settings = self.options.settings
         return {
             "namespace": NAMESPACE,
-            **({"facets.spark.logicalPlan.disabled": "false"} if settings.capture_spark_plan else {}),
-            **({} if settings.capture_column_level_lineage else {"facets.columnLineage.disabled": "true"}),
+            **(
+                {"facets.spark.logicalPlan.disabled": "false"}
+                if settings.capture_spark_plan
+                else {}
+            ),
+            **(
+                {}
+                if settings.capture_column_level_lineage
+                else {"facets.columnLineage.disabled": "true"}
+            ),
             **({} if settings.trims_paths else capture.WHOLE_PATHS),
         }
 
     def _injection(
-        self, submission: Submission, spark: SparkSubmit, events_file: EventPlace, runs: tuple[ParentRun, ParentRun]
+        self,
+        submission: Submission,
+        spark: SparkSubmit,
+        events_file: EventPlace,
+        runs: tuple[ParentRun, ParentRun],
     ) -> tuple[Injection, InjectionError | None]:
-        """Return the submission with the listener, or without it if lineage comes from Spark's event log alone.
+        """Return the submission with the listener, or without it if lineage comes from Spark's
+        event log alone.
 
         :param runs: the parent run, and the root of the run tree.
         :returns: also why the listener cannot be added, if ``capture`` asks for it.
-        :raises InjectionError: if the listener cannot be added without risk to the job, and ``capture`` does not allow
-            the job's event log instead.
+        :raises InjectionError: if the listener cannot be added without risk to the job, and
+            ``capture`` does not allow the job's event log instead.
         :raises OSError: if the properties file cannot be read.
         """
         submission = spark.with_base(submission)
         if submission.secrets and spark.binary and not submission.replaceable:
             names_of_secrets = ", ".join(sorted(submission.secrets))
-            log.debug("Secrets in the job's Spark properties stay on its command line: %s", names_of_secrets)
+            log.debug(
+                "Secrets in the job's Spark properties stay on its command line: %s",
+                names_of_secrets,
+            )
         problem = None
         if self._needs_listener(spark, events_file):
             try:
@@ -447,11 +552,18 @@ class AttemptLineage:
                 if self.options.capture == "listener":
                     raise
                 problem = InjectionError(self._log_failure) if self._log_failure else error
-        log.debug("The job runs without the OpenLineage listener: %s", problem or "its event log is enough")
+        log.debug(
+            "The job runs without the OpenLineage listener: %s",
+            problem or "its event log is enough",
+        )
         return Injection(submission, users_parent=False), problem
 
     def _with_listener(
-        self, submission: Submission, spark: SparkSubmit, events_file: EventPlace, runs: tuple[ParentRun, ParentRun]
+        self,
+        submission: Submission,
+        spark: SparkSubmit,
+        events_file: EventPlace,
+        runs: tuple[ParentRun, ParentRun],
     ) -> Injection:
         if note := capture.check_listener(submission, spark):
             remedy = "set it as Spark properties (spark.openlineage.transport.*) to have it combined with ours"
@@ -461,13 +573,25 @@ class AttemptLineage:
         jar = spark.choose_jar(setting, submission, transport=transport)
         place = ", on the driver's class path" if jar.class_path else ""
         log.debug("OpenLineage jar: %s%s", redact_text(jar.origin), place)
-        endpoint = None if isinstance(events_file, Path) else self.connections.s3_endpoint(str(events_file))
-        lineage = LineageInjection(str(events_file), jar, *runs, self._listener_properties(), endpoint)
+        endpoint = (
+            None
+            if isinstance(events_file, Path)
+            else self.connections.s3_endpoint(str(events_file))
+        )
+        lineage = LineageInjection(
+            str(events_file), jar, *runs, self._listener_properties(), endpoint
+        )
         injection = inject(submission, lineage)
         archive = self._class_archive(submission, spark, jar)
-        return replace(injection, submission=archive.added_to(injection.submission)) if archive else injection
+        return (
+            replace(injection, submission=archive.added_to(injection.submission))
+            if archive
+            else injection
+        )
 
-    def _class_archive(self, submission: Submission, spark: SparkSubmit, jar: JarChoice) -> ClassArchive | None:
+    def _class_archive(
+        self, submission: Submission, spark: SparkSubmit, jar: JarChoice
+    ) -> ClassArchive | None:
         if self.options.class_archives is None or not spark.local_driver:
             return None
         try:
@@ -481,7 +605,14 @@ class AttemptLineage:
 
 
 def _followed(jobs: Sequence[JobLineage], attempt: TaskAttempt) -> TaskAttempt:
-    """Return an attempt for one more Spark job, whose lineage is added to that of the jobs before it."""
+    """Return an attempt for one more Spark job, whose lineage is added to that of the jobs before
+    it.
+    """
     read = {urn for job in jobs for urn in job.lineage.inputs}
     written = {urn for job in jobs for urn in job.lineage.outputs}
-    return replace(attempt, only_adds=True, read_before=tuple(sorted(read)), written_before=tuple(sorted(written)))
+    return replace(
+        attempt,
+        only_adds=True,
+        read_before=tuple(sorted(read)),
+        written_before=tuple(sorted(written)),
+    )

@@ -1,4 +1,6 @@
-"""Delivery of one attempt's proposals: to the outbox first, then to the sink, after those of earlier attempts."""
+"""Delivery of one attempt's proposals: to the outbox first, then to the sink, after those of
+earlier attempts.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +46,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOGGED_CHARS = 10_000
-"""Characters of a proposal that are logged; the schema of a wide table would fill the task's log."""
+"""Characters of a proposal that are logged; the schema of a wide table would fill the task's log.
+"""
 _REPORTED_REASONS = 3
 """Different reasons of rejections that a report repeats. All are in the outbox's quarantine."""
 _REQUEUE = "when the cause is mended, spark-datahub requeue makes them pending again"
 _BEGIN_SECONDS = 8.0
-"""Time for the outbox before the submit, to record this attempt. If it hangs, half of it is waited for."""
+"""Time for the outbox before the submit, to record this attempt. If it hangs, half of it is waited
+for.
+"""
 _LOG_TOO_LONG = "the time for lineage was used up before the end of Spark's event log"
 _TURN_SHARE = 0.1
-"""Part of the remaining time for which an attempt waits while others deliver, if its task does not fail for that."""
+"""Part of the remaining time for which an attempt waits while others deliver, if its task does not
+fail for that.
+"""
 _WHO_DELIVERS = "The end of a DAG run, DeliverLineageOperator or spark-datahub emit delivers it"
 _LEASE_MARGIN = 30.0
 """Seconds that the lease outlasts the delivery, to record its outcome."""
@@ -62,7 +69,11 @@ class TaskDelivery:
     """Delivery of one attempt, which fills in the counts and reasons of its report."""
 
     def __init__(
-        self, options: LineageOptions, key: AttemptKey, connections: Connections, report: LineageReport
+        self,
+        options: LineageOptions,
+        key: AttemptKey,
+        connections: Connections,
+        report: LineageReport,
     ) -> None:
         self._options = options
         self._key = key
@@ -75,15 +86,22 @@ class TaskDelivery:
         self._lease: Lease | None = None
 
     def page_of(self, urn: str) -> str:
-        """Return the address of a run or job in DataHub's UI; empty if the address of the UI is not known."""
-        web = self._options.datahub_url or (self._sink.web_address if self._sink is not None else "")
+        """Return the address of a run or job in DataHub's UI; empty if the address of the UI is not
+        known.
+        """
+        web = self._options.datahub_url or (
+            self._sink.web_address if self._sink is not None else ""
+        )
         path = "tasks" if urn.startswith("urn:li:dataJob:") else "dataProcessInstance"
         return f"{web}/{path}/{quote(urn, safe=':(),')}" if web else ""
 
-    def send(self, proposals: Sequence[Proposal], deadline: Deadline, *, patient: bool = False) -> Delivery:
+    def send(
+        self, proposals: Sequence[Proposal], deadline: Deadline, *, patient: bool = False
+    ) -> Delivery:
         """Send proposals without the outbox. The end of the attempt sends again what fails here.
 
-        :param patient: try until the deadline, even if the server cannot be reached or was out a moment ago.
+        :param patient: try until the deadline, even if the server cannot be reached or was out a
+            moment ago.
         """
         # Their secrets were redacted when they were made.
         for proposal in proposals if log.isEnabledFor(logging.DEBUG) else ():
@@ -97,7 +115,9 @@ class TaskDelivery:
         if self._sink is None:
             return Delivery(0, pending=tuple(proposals), problem=self.sink_problem)
         server = self._sink.describe()
-        refusal = None if patient else self._outages.refusal(self._options.connection, server, deadline)
+        refusal = (
+            None if patient else self._outages.refusal(self._options.connection, server, deadline)
+        )
         if refusal:
             log.debug("Not sent: %s", refusal)
             return Delivery(0, pending=tuple(proposals), problem=refusal)
@@ -112,14 +132,21 @@ class TaskDelivery:
         if self._key.try_number == 1:
             return
         deadline = Deadline.after(self._options.timeout)
-        # An outbox of its own, since the end of the attempt, in another thread, has another deadline.
+        # An outbox of its own, since the end of the attempt, in another thread, has another
+        # deadline.
         outbox = self._connections.outbox(self._options)
         outbox.deadline = deadline
-        lease = Lease.take(outbox.storage, self._group, seconds=self._lease_seconds(deadline), run=self._run)
+        lease = Lease.take(
+            outbox.storage, self._group, seconds=self._lease_seconds(deadline), run=self._run
+        )
         if lease is None:
             return
         with lease:
-            entries = [entry for entry in outbox.entries(self._key.instance) if entry.name.group == self._group]
+            entries = [
+                entry
+                for entry in outbox.entries(self._key.instance)
+                if entry.name.group == self._group
+            ]
             earlier = [entry for entry in entries if entry.name.try_number < self._key.try_number]
             log.debug("%s of earlier attempts", counted(len(earlier), "outbox entry"))
 
@@ -139,7 +166,10 @@ class TaskDelivery:
         """
         self._outbox.deadline = Deadline.after(_BEGIN_SECONDS)
         self._entry, refusal = self._outbox.begin(
-            self._key, connection_id=self._options.connection, events=record.events_file, redo=record.to_obj()
+            self._key,
+            connection_id=self._options.connection,
+            events=record.events_file,
+            redo=record.to_obj(),
         )
         if refusal is not None:
             self._report.warnings.append(f"not in the outbox before the submit: {refusal}")
@@ -148,7 +178,8 @@ class TaskDelivery:
             self._report.outbox_entry = str(self._entry)
 
     def take_over(self, record: UnfinishedAttempt) -> None:
-        """Record that the job of an earlier attempt, and with it its events, belongs to this attempt now.
+        """Record that the job of an earlier attempt, and with it its events, belongs to this
+        attempt now.
 
         :raises OSError: if the outbox refuses.
         """
@@ -162,7 +193,11 @@ class TaskDelivery:
         # A deferred attempt left its entries under the same key.
         for entry in self._entries() if own else ():
             manifest = entry.manifest
-            if manifest.state == "unfinished" and manifest.events == record.events_file and entry.name != own:
+            if (
+                manifest.state == "unfinished"
+                and manifest.events == record.events_file
+                and entry.name != own
+            ):
                 entry.discard()
 
     @contextmanager
@@ -171,7 +206,9 @@ class TaskDelivery:
         with suppress(OSError):
             self._outbox.deadline = deadline
             seconds = self._lease_seconds(deadline)
-            self._lease = Lease.take(self._outbox.storage, self._group, seconds=seconds, run=self._run, delivers=False)
+            self._lease = Lease.take(
+                self._outbox.storage, self._group, seconds=seconds, run=self._run, delivers=False
+            )
         try:
             yield
         finally:
@@ -186,15 +223,19 @@ class TaskDelivery:
         try:
             self._entry = self._entry.update(redo=record.to_obj())
         except (OSError, ValueError) as error:
-            self._report.warnings.append(f"could not record the end of the attempt in the outbox: {error}")
+            self._report.warnings.append(
+                f"could not record the end of the attempt in the outbox: {error}"
+            )
 
     def leave_unfinished(self, collected: CollectionReport, *, is_stuck: bool) -> bool:
         """Leave an attempt whose events could not all be read now to the next attempt or a drain.
 
-        Nothing is lost: the entry stays unfinished, and everything is converted from the event file.
+        Nothing is lost: the entry stays unfinished, and everything is converted from the event
+        file.
 
         :param is_stuck: nothing that was read can be delivered: :attr:`.JobEvents.is_stuck`.
-        :returns: False if the attempt has no entry, so that only the part that was read can be delivered.
+        :returns: False if the attempt has no entry, so that only the part that was read can be
+            delivered.
         """
         report = self._report
         if not self._is_kept:
@@ -205,15 +246,22 @@ class TaskDelivery:
         report.failed, report.events, report.outbox_entry = True, collected.events, str(self._entry)
         report.bad_events = collected.quarantined_count
         is_unavailable = collected.outcome is Outcome.UNAVAILABLE
-        why = collected.sentence if is_unavailable or collected.outcome is Outcome.TIMED_OUT else _LOG_TOO_LONG
+        why = (
+            collected.sentence
+            if is_unavailable or collected.outcome is Outcome.TIMED_OUT
+            else _LOG_TOO_LONG
+        )
         self._add_reason(
             f"{why}. The attempt stays in the outbox, and the next attempt or a drain (spark-datahub emit) converts "
             f"all events{'' if is_unavailable else ': raise lineage_timeout if this happens often'}"
         )
         return True
 
-    def deliver(self, proposals: Sequence[Proposal], deadline: Deadline, *, spark_succeeded: bool) -> None:
-        """Put proposals into the outbox, and deliver the entries of the task instance, the oldest first.
+    def deliver(
+        self, proposals: Sequence[Proposal], deadline: Deadline, *, spark_succeeded: bool
+    ) -> None:
+        """Put proposals into the outbox, and deliver the entries of the task instance, the oldest
+        first.
 
         :param spark_succeeded: whether a retry of the task would only have to deliver them.
         """
@@ -222,10 +270,15 @@ class TaskDelivery:
         try:
             if self._entry is not None:
                 failure = self._report.failure
-                entry = self._entry.finish(proposals, spark_succeeded=spark_succeeded, failure=failure)
+                entry = self._entry.finish(
+                    proposals, spark_succeeded=spark_succeeded, failure=failure
+                )
             else:
                 entry = self._outbox.put(
-                    self._key, proposals, spark_succeeded=spark_succeeded, connection_id=self._options.connection
+                    self._key,
+                    proposals,
+                    spark_succeeded=spark_succeeded,
+                    connection_id=self._options.connection,
                 )
         except OutboxError as error:
             self._report.warnings.append(f"not kept in the outbox before the delivery: {error}")
@@ -237,7 +290,9 @@ class TaskDelivery:
         else:
             try:
                 # What stays pending takes as long to record as the entry took to write.
-                self._deliver_entries(Deadline.after(deadline.remaining() - (time.monotonic() - started)), own=entry)
+                self._deliver_entries(
+                    Deadline.after(deadline.remaining() - (time.monotonic() - started)), own=entry
+                )
             except OSError as error:
                 # Before the delivery, or after it: sending a proposal once more does no harm.
                 self._add_reason(f"it is pending, since the outbox failed: {error}")
@@ -254,19 +309,29 @@ class TaskDelivery:
             )
 
     def kept_edges(self) -> list[EdgeRecord]:
-        """Return the edges of the task's other runs, in this DAG run and in the latest one before it."""
+        """Return the edges of the task's other runs, in this DAG run and in the latest one before
+        it.
+        """
         try:
             self._outbox.deadline = Deadline.after(_BEGIN_SECONDS)
             key = self._key
-            records = EdgeRecords(self._outbox.storage).of_task(key.dag_id, key.task_id, self._options.connection)
+            records = EdgeRecords(self._outbox.storage).of_task(
+                key.dag_id, key.task_id, self._options.connection
+            )
         except OSError as error:
             log.warning("Could not read which datasets other runs of this task named: %s", error)
             return []
         earlier = [record.key.run_id for record in records if record.key.run_id != self._key.run_id]
-        return [record for record in records if record.key.run_id in (self._key.run_id, *earlier[-1:])]
+        return [
+            record for record in records if record.key.run_id in (self._key.run_id, *earlier[-1:])
+        ]
 
-    def compare(self, attempt: TaskAttempt, jobs: Sequence[JobLineage], deadline: Deadline, *more: Any) -> None:
-        """Keep the history of the task, and report what changed since its last green run (:func:`.keep_history`)."""
+    def compare(
+        self, attempt: TaskAttempt, jobs: Sequence[JobLineage], deadline: Deadline, *more: Any
+    ) -> None:
+        """Keep the history of the task, and report what changed since its last green run
+        (:func:`.keep_history`).
+        """
         self._outbox.deadline = deadline
         self._report.changes = keep_history(self._outbox, attempt, jobs, *more)
 
@@ -292,9 +357,12 @@ class TaskDelivery:
         self._report.outbox_entry = str(own)
         if deadline.expired:
             # To read the entry of a huge job takes seconds, and a sink would not even begin.
-            self._add_reason(f"it is pending: the time for lineage was over before its delivery. {_WHO_DELIVERS}")
+            self._add_reason(
+                f"it is pending: the time for lineage was over before its delivery. {_WHO_DELIVERS}"
+            )
             return
-        # A tenth of the time left is for another run, or all of it if the task would fail without its lineage.
+        # A tenth of the time left is for another run, or all of it if the task would fail without
+        # its lineage.
         share = _TURN_SHARE if self._options.on_failure == "warn" else 1.0
         started, until = time.monotonic(), Deadline.after(deadline.remaining() * share)
         if self._lease is not None:
@@ -304,9 +372,13 @@ class TaskDelivery:
                 self._add_no_turn("another run of this task is being delivered", started)
             return
         seconds = self._lease_seconds(deadline)
-        lease = Lease.wait_for(self._outbox.storage, self._group, until, seconds=seconds, run=self._run)
+        lease = Lease.wait_for(
+            self._outbox.storage, self._group, until, seconds=seconds, run=self._run
+        )
         if lease is None:
-            self._add_no_turn("another drainer of the outbox holds the entries of this task", started)
+            self._add_no_turn(
+                "another drainer of the outbox holds the entries of this task", started
+            )
             return
         with lease:
             self._deliver_leased(own, deadline)
@@ -364,7 +436,9 @@ class TaskDelivery:
                 if settled.entry.name == own.name:
                     if settled.delivery:
                         self._count(settled.delivery, settled.superseded)
-                        self._report.outbox_entry = str(settled.remaining) if settled.remaining else None
+                        self._report.outbox_entry = (
+                            str(settled.remaining) if settled.remaining else None
+                        )
                     else:
                         self._count_settled(own)
                     self._outbox.expire_receipts(self._key.task)
@@ -378,7 +452,11 @@ class TaskDelivery:
         receipt, _ = self._outbox.receipts.find(own.name, own.manifest)
         if receipt is not None:
             report = self._report
-            report.delivered, report.rejected, report.stored = receipt.delivered, receipt.rejected, receipt.stored
+            report.delivered, report.rejected, report.stored = (
+                receipt.delivered,
+                receipt.rejected,
+                receipt.stored,
+            )
             report.pending, report.outbox_entry = 0, None
 
     def _count(self, delivery: Delivery, superseded: int = 0) -> None:

@@ -1,4 +1,5 @@
-"""What the earlier attempts of a task run left in the outbox, and what an attempt leaves to later ones.
+"""What the earlier attempts of a task run left in the outbox, and what an attempt leaves to later
+ones.
 
 Tests: ``tests/task/test_attempt_delivery.py`` and ``tests/operators/test_orphans.py``.
 """
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 8.0
-"""Time for the outbox before the submit, to look for earlier attempts. If it hangs, half of it is waited for."""
+"""Time for the outbox before the submit, to look for earlier attempts. If it hangs, half of it is
+waited for.
+"""
 _RETRY_SECONDS = 20.0
-"""Time to record that only lineage is missing. Without that record, ``lineage_on_failure`` cannot fail the task.
+"""Time to record that only lineage is missing. Without that record, ``lineage_on_failure`` cannot
+fail the task.
 
 The time for lineage is usually over then: that is why it is pending.
 """
@@ -49,14 +53,20 @@ class SucceededAttempt:
 
 
 class EarlierAttempts:
-    """What the earlier attempts of a task run left in the outbox, and what this one leaves to later ones.
+    """What the earlier attempts of a task run left in the outbox, and what this one leaves to later
+    ones.
 
     :param run_start_ms: start of the DAG run.
     :param warnings: of the attempt's report.
     """
 
     def __init__(
-        self, options: LineageOptions, key: AttemptKey, run_start_ms: int, connections: Connections, warnings: list[str]
+        self,
+        options: LineageOptions,
+        key: AttemptKey,
+        run_start_ms: int,
+        connections: Connections,
+        warnings: list[str],
     ) -> None:
         self._options = options
         self._key = key
@@ -86,19 +96,25 @@ class EarlierAttempts:
                     yield UnfinishedAttempt.from_obj(manifest.redo)
 
     def event_files_of(self, try_number: int) -> dict[str, Any] | None:
-        """Return :attr:`.UnfinishedAttempt.event_files` of an earlier attempt; ``None`` if it left no record here.
+        """Return :attr:`.UnfinishedAttempt.event_files` of an earlier attempt; ``None`` if it left
+        no record here.
 
         :raises OSError: if the outbox does not answer.
         """
         records = self._unfinished(Deadline.after(_LOOK_SECONDS))
-        return next((record.event_files for record in records if record.task_try.try_number == try_number), None)
+        return next(
+            (record.event_files for record in records if record.task_try.try_number == try_number),
+            None,
+        )
 
     # -- jobs that killed attempts left running
 
     def warn_of_orphans(self) -> None:
-        """Warn of each spark-submit that an earlier attempt, whose task was killed, left running on this machine.
+        """Warn of each spark-submit that an earlier attempt, whose task was killed, left running on
+        this machine.
 
-        Properties files that killed tasks of this user left are removed, since they hold credentials.
+        Properties files that killed tasks of this user left are removed, since they hold
+        credentials.
         """
         for path in remove_abandoned_properties():
             log.debug("Removed the properties file that a killed task left: %s", path)
@@ -115,7 +131,8 @@ class EarlierAttempts:
     # -- a listener that made the job fail
 
     def leave_listener_failure(self, failure: str) -> str:
-        """Record that later attempts of the task run must do without the listener, and return the failure.
+        """Record that later attempts of the task run must do without the listener, and return the
+        failure.
 
         :raises OSError: if the outbox refuses.
         """
@@ -133,28 +150,44 @@ class EarlierAttempts:
             self._outbox.deadline = self._look_deadline
             return ListenerFailures(self._outbox.storage).of_task_run(self._key, self._run_start_ms)
         except OSError as error:
-            self._warnings.append(f"cannot look into the outbox for failures of the listener: {error}")
+            self._warnings.append(
+                f"cannot look into the outbox for failures of the listener: {error}"
+            )
             return None
 
     # -- a job that succeeded, in an attempt that failed for its lineage alone
 
     def to_deliver(self, remembered: object) -> SucceededAttempt | None:
-        """Return the earlier attempt whose lineage is all that this one has to deliver, if there is one.
+        """Return the earlier attempt whose lineage is all that this one has to deliver, if there is
+        one.
 
-        :param remembered: result of :meth:`leave_to_retry` from the task's state, if Airflow keeps one.
+        :param remembered: result of :meth:`leave_to_retry` from the task's state, if Airflow keeps
+            one.
         """
         if self._options.on_failure == "warn":
             return None
         if isinstance(remembered, dict) and remembered.get("for_try") == self._key.try_number:
             return SucceededAttempt(self._key.try_number - 1, _read_written(remembered))
         try:
-            manifests = [entry.manifest for entry in self._entries(self._look_deadline) if entry.manifest.awaits_retry]
+            manifests = [
+                entry.manifest
+                for entry in self._entries(self._look_deadline)
+                if entry.manifest.awaits_retry
+            ]
         except OSError as error:
-            self._warnings.append(f"Spark runs: cannot look into the outbox for what earlier attempts left: {error}")
+            self._warnings.append(
+                f"Spark runs: cannot look into the outbox for what earlier attempts left: {error}"
+            )
             return None
-        earlier = [manifest for manifest in manifests if manifest.key.try_number < self._key.try_number]
+        earlier = [
+            manifest for manifest in manifests if manifest.key.try_number < self._key.try_number
+        ]
         last = max(earlier, key=lambda manifest: manifest.key.try_number, default=None)
-        return SucceededAttempt(last.key.try_number, _read_written(last.redo)) if last is not None else None
+        return (
+            SucceededAttempt(last.key.try_number, _read_written(last.redo))
+            if last is not None
+            else None
+        )
 
     def problem_with(self, succeeded: SucceededAttempt, deadline: Deadline) -> str | None:
         """Return why the lineage of that attempt cannot be delivered from this worker's outbox."""
@@ -173,17 +206,23 @@ class EarlierAttempts:
         """Record that the next attempt only has to deliver.
 
         :param written: what the job wrote.
-        :returns: the same for the task's state, in case the next attempt runs on a worker without this outbox.
+        :returns: the same for the task's state, in case the next attempt runs on a worker without
+            this outbox.
         :raises OSError: if the outbox refuses; the next attempt would run Spark again.
         """
         # Airflow's state of tasks takes JSON only, without tuples.
         left = {"written": msgspec.json.decode(msgspec.json.encode(written))}
         for entry in self._entries(Deadline.after(_RETRY_SECONDS)):
             entry.update(awaits_retry=True, redo={**(entry.manifest.redo or {}), **left})
-        return {"for_try": self._key.try_number + 1, "outbox": str(self._options.outbox_location), **left}
+        return {
+            "for_try": self._key.try_number + 1,
+            "outbox": str(self._options.outbox_location),
+            **left,
+        }
 
     def leave_to_others(self) -> None:
-        """Record that no attempt only has to deliver: whoever clears the task now wants Spark to run again.
+        """Record that no attempt only has to deliver: whoever clears the task now wants Spark to
+        run again.
 
         :raises OSError: if the outbox refuses.
         """
@@ -200,5 +239,8 @@ def _read_written(left: object) -> list[WrittenDataset]:
     try:
         return msgspec.convert(kept or [], list[WrittenDataset])
     except msgspec.ValidationError as error:
-        log.warning("Cannot read which datasets the earlier attempt wrote, so they get no asset event: %s", error)
+        log.warning(
+            "Cannot read which datasets the earlier attempt wrote, so they get no asset event: %s",
+            error,
+        )
         return []

@@ -1,4 +1,6 @@
-"""The end of one attempt: its events become delivered lineage, and its report says why if they do not."""
+"""The end of one attempt: its events become delivered lineage, and its report says why if they do
+not.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.report import LineageReport
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.conversion import Conversion, JobDataset, JobLineage, Proposal, WrittenDataset
+    from airflow_provider_spark_datahub.conversion import (
+        Conversion,
+        JobDataset,
+        JobLineage,
+        Proposal,
+        WrittenDataset,
+    )
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
     from airflow_provider_spark_datahub.task.attempt import AttemptLineage
     from airflow_provider_spark_datahub.task.earlier import SucceededAttempt
@@ -33,11 +41,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CONVERSION_SHARE = 0.85
-"""Part of the remaining time for the end of the conversion; the rest is for writing what it made into the outbox."""
+"""Part of the remaining time for the end of the conversion; the rest is for writing what it made
+into the outbox.
+"""
 
 _FAILURE_CHARS = 1_000
 """Longest description of a failure that is kept."""
-_LISTENER_ALONE = "OpenLineage's listener alone misses file sinks of streams, some queries and some columns"
+_LISTENER_ALONE = (
+    "OpenLineage's listener alone misses file sinks of streams, some queries and some columns"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +59,8 @@ class AttemptEnd:
     :param spark_succeeded: whether spark-submit succeeded.
     :param end_ms: time of the end, in ms since the epoch.
     :param seconds: time for the lineage steps.
-    :param failure: how the call that starts Spark failed, in a few words without secrets; empty if it did not.
+    :param failure: how the call that starts Spark failed, in a few words without secrets; empty if
+        it did not.
     :param submitted: whether the call started a job at all, as far as that is known.
     """
 
@@ -65,10 +78,13 @@ class EndedAttempt:
     :param lineage: the attempt with its submitted job.
     :param running: the attempt while the job ran; ``None`` if the job never ran.
     :ivar conversion: of the job; ``None`` until it is converted.
-    :ivar written: datasets that the job wrote; if the attempt only delivers, those of the earlier attempt's job.
+    :ivar written: datasets that the job wrote; if the attempt only delivers, those of the earlier
+        attempt's job.
     """
 
-    def __init__(self, lineage: AttemptLineage, end: AttemptEnd, running: RunningAttempt | None = None) -> None:
+    def __init__(
+        self, lineage: AttemptLineage, end: AttemptEnd, running: RunningAttempt | None = None
+    ) -> None:
         self._lineage = lineage
         self._running = running
         self._attempt = lineage.task_attempt.ended(end.end_ms, end.result)
@@ -85,10 +101,17 @@ class EndedAttempt:
         if self._running is not None:
             self._running.stop()
         spark = "succeeded" if end.spark_succeeded else "failed"
-        log.debug("The job has ended: Spark %s, the task is %s; %.1f s for lineage", spark, end.result, end.seconds)
+        log.debug(
+            "The job has ended: Spark %s, the task is %s; %.1f s for lineage",
+            spark,
+            end.result,
+            end.seconds,
+        )
         with lineage.delivery.leased(self._deadline), gc_paused():
             if lineage.record is not None:
-                lineage.record = lineage.record.ended(end.end_ms, end.result, spark_succeeded=end.spark_succeeded)
+                lineage.record = lineage.record.ended(
+                    end.end_ms, end.result, spark_succeeded=end.spark_succeeded
+                )
                 lineage.delivery.record_end(lineage.record)
             if lineage.driver_output.is_killed:
                 lineage.job.event_log.await_close(self._deadline)
@@ -104,18 +127,27 @@ class EndedAttempt:
             gc.freeze()
         is_delivered = report.is_complete and not report.rejected
         # An entry that could not be removed will be converted again.
-        if is_delivered and collected.is_whole and lineage.job.events and report.outbox_entry is None:
+        if (
+            is_delivered
+            and collected.is_whole
+            and lineage.job.events
+            and report.outbox_entry is None
+        ):
             self._remove_events()
         report.seconds = round(time.monotonic() - self._started, 3)
         return report
 
     def _events(self) -> JobEvents:
-        """Return the events that were followed while the job ran, if they are usable, or read them from the start."""
+        """Return the events that were followed while the job ran, if they are usable, or read them
+        from the start.
+        """
         followed = self._running.hand_over(self._deadline) if self._running is not None else None
         return followed or JobEvents(self._lineage.job)
 
     def _converted(self, events: JobEvents, collected: CollectionReport) -> list[Proposal] | None:
-        """Convert the job, and return its proposals; ``None`` if this is left to the next attempt or a drain."""
+        """Convert the job, and return its proposals; ``None`` if this is left to the next attempt
+        or a drain.
+        """
         succeeded = self.end.spark_succeeded
         in_time = Deadline.after(self._deadline.remaining() * _CONVERSION_SHARE)
         converted = events.lineage_in_time(succeeded, self._attempt, in_time)
@@ -144,12 +176,16 @@ class EndedAttempt:
         try:
             job.remove_events(self._deadline, spark_succeeded=self.end.spark_succeeded)
         except OSError as error:
-            report.warnings.append(f"cannot remove the event file {job.events}: {error.strerror or error}")
+            report.warnings.append(
+                f"cannot remove the event file {job.events}: {error.strerror or error}"
+            )
         else:
             report.events_file = None
 
     def deliver_only(self, succeeded: SucceededAttempt) -> LineageReport:
-        """Deliver the lineage that an earlier attempt left, and this attempt's own place in the run tree."""
+        """Deliver the lineage that an earlier attempt left, and this attempt's own place in the run
+        tree.
+        """
         lineage = self._lineage
         self.written = succeeded.written
         with lineage.delivery.leased(self._deadline):
@@ -158,20 +194,30 @@ class EndedAttempt:
         return lineage.report
 
     def correct(self) -> LineageReport:
-        """Deliver a corrected result at the time of what :meth:`finish` delivered, so that it replaces that result."""
+        """Deliver a corrected result at the time of what :meth:`finish` delivered, so that it
+        replaces that result.
+        """
         lineage, report = self._lineage, LineageReport(connection=self._lineage.options.connection)
-        self._deliver_runs(TaskDelivery(lineage.options, self._attempt.key, lineage.connections, report))
+        self._deliver_runs(
+            TaskDelivery(lineage.options, self._attempt.key, lineage.connections, report)
+        )
         return report
 
     def _deliver_runs(self, delivery: TaskDelivery) -> None:
-        delivery.deliver(self._attempt.proposals(), self._deadline, spark_succeeded=self.end.spark_succeeded)
+        delivery.deliver(
+            self._attempt.proposals(), self._deadline, spark_succeeded=self.end.spark_succeeded
+        )
 
     def compare(self) -> None:
-        """Keep a fingerprint of the attempt, and report what changed since the last green run of the task."""
+        """Keep a fingerprint of the attempt, and report what changed since the last green run of
+        the task.
+        """
         if self.conversion is not None and not self._deadline.expired:
             said = f"{self._lineage.report.failure}\n{redact_text(self._lineage.driver_output.last_line)}"
             failure = None if self.end.spark_succeeded else said[:_FAILURE_CHARS]
-            seen = (self._running.inputs, self._running.outputs) if self._running is not None else ()
+            seen = (
+                (self._running.inputs, self._running.outputs) if self._running is not None else ()
+            )
             self._lineage.delivery.compare(self._attempt, self.jobs, self._deadline, failure, *seen)
 
     # -- what later jobs of the attempt, other runs, Airflow's assets and DataHub's own plugin need
@@ -182,7 +228,9 @@ class EndedAttempt:
         return [*(self._lineage.before or ()), *(self.conversion.jobs if self.conversion else ())]
 
     def _keep_edges(self, edges: Mapping[str, set[str]]) -> None:
-        """Record the edges of a complete attempt, if other runs of the task or DataHub's plugin need them."""
+        """Record the edges of a complete attempt, if other runs of the task or DataHub's plugin
+        need them.
+        """
         attempt, jobs = self._attempt, self.conversion.jobs if self.conversion else []
         is_complete = self._lineage.before is None and self.end.result == "SUCCESS"
         if not is_complete or not jobs or any(job.patch_edges for job in jobs):
@@ -196,7 +244,9 @@ class EndedAttempt:
             self._lineage.options.connection,
             attempt.dag_run.start_ms or 0,
             attempt.dag_run.due_ms or attempt.dag_run.start_ms or 0,
-            {urn: tuple(sorted(paths)) for urn, paths in edges.items()} if attempt.is_mapped else {},
+            {urn: tuple(sorted(paths)) for urn, paths in edges.items()}
+            if attempt.is_mapped
+            else {},
             tuple((dataset.namespace, dataset.name) for dataset in inputs),
             tuple((dataset.namespace, dataset.name) for dataset in outputs),
         )
@@ -205,9 +255,10 @@ class EndedAttempt:
     def openlineage_datasets(self, *, for_plugin: bool) -> tuple[list[DatasetId], list[DatasetId]]:
         """Return the inputs and outputs of the jobs.
 
-        :param for_plugin: for DataHub's own Airflow plugin, by platform and name as in DataHub. It replaces the edges
-            of the task's DataJob by them, even after a failure and for each index of a mapped task. If this attempt
-            does not name all of the task's edges, datasets that other runs of the task named are added.
+        :param for_plugin: for DataHub's own Airflow plugin, by platform and name as in DataHub. It
+            replaces the edges of the task's DataJob by them, even after a failure and for each
+            index of a mapped task. If this attempt does not name all of the task's edges, datasets
+            that other runs of the task named are added.
         """
         if not for_plugin:
             return self._datasets(lambda dataset: dataset.ids)
@@ -220,12 +271,18 @@ class EndedAttempt:
         return sorted(inputs.union(own[0])), sorted(outputs.union(own[1]))
 
     def _datasets_in_datahub(self) -> tuple[list[DatasetId], list[DatasetId]]:
-        return self._datasets(lambda dataset: [DatasetId(dataset.name.platform, dataset.name.full_name)])
+        return self._datasets(
+            lambda dataset: [DatasetId(dataset.name.platform, dataset.name.full_name)]
+        )
 
-    def _datasets(self, ids: Callable[[JobDataset], Iterable[DatasetId]]) -> tuple[list[DatasetId], list[DatasetId]]:
+    def _datasets(
+        self, ids: Callable[[JobDataset], Iterable[DatasetId]]
+    ) -> tuple[list[DatasetId], list[DatasetId]]:
         read = (dataset for job in self.jobs for dataset in job.lineage.inputs.values())
         written = (dataset for job in self.jobs for dataset in job.lineage.outputs.values())
-        inputs, outputs = ({one for dataset in datasets for one in ids(dataset)} for datasets in (read, written))
+        inputs, outputs = (
+            {one for dataset in datasets for one in ids(dataset)} for datasets in (read, written)
+        )
         return sorted(inputs), sorted(outputs)
 
     # -- the report
@@ -263,18 +320,26 @@ class EndedAttempt:
         failure = self._lineage.report.failure
         return f"the job failed before its Spark application started, so there are no events: {failure}"
 
-    def _describe(self, collected: CollectionReport, conversion: Conversion, notes: Sequence[str]) -> None:
+    def _describe(
+        self, collected: CollectionReport, conversion: Conversion, notes: Sequence[str]
+    ) -> None:
         lineage, report, diagnostics = self._lineage, self._lineage.report, conversion.diagnostics
         job, settings = lineage.job, lineage.job.settings
         if self.end.failure:
             output = lineage.driver_output
             reason = redact_text(output.cause or output.last_line)[:LAST_LINE_CHARS]
-            report.failure = f"{self.end.failure}; it printed: {reason}" if reason else self.end.failure
+            report.failure = (
+                f"{self.end.failure}; it printed: {reason}" if reason else self.end.failure
+            )
         report.events = collected.events
-        report.bad_events = collected.quarantined_count + collected.torn + diagnostics.rejected_events
+        report.bad_events = (
+            collected.quarantined_count + collected.torn + diagnostics.rejected_events
+        )
         report.jobs = list(dict.fromkeys(each.job_urn for each in conversion.jobs))
         report.inputs, report.outputs = conversion.inputs, conversion.outputs
-        report.warnings += [f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined]
+        report.warnings += [
+            f"{line.source}, line {line.line}: {line.reason}" for line in collected.quarantined
+        ]
         self._describe_log(job.event_log, has_events=bool(collected.events))
         if self.listener_failure:
             does = "writes no event log" if job.event_log.why_empty else "runs without the listener"
@@ -288,15 +353,21 @@ class EndedAttempt:
         if job.problem:
             report.reason = job.problem
         elif not collected.events and not conversion.jobs:
-            report.started_spark = bool(notes) or not self._is_of_children or collected.outcome is not Outcome.MISSING
+            report.started_spark = (
+                bool(notes) or not self._is_of_children or collected.outcome is not Outcome.MISSING
+            )
             report.reason = "; ".join(dict.fromkeys(notes)) or self._why_no_events(collected)
         elif not conversion.jobs:
             rejected = counted(diagnostics.rejected_events, "event")
-            report.reason = f"none of {rejected} could be converted: {next(iter(diagnostics.rejections))}"
+            report.reason = (
+                f"none of {rejected} could be converted: {next(iter(diagnostics.rejections))}"
+            )
         elif (unreported := diagnostics.unreported_messages()) and not report.has_lineage:
             report.reason = unreported[0]
         elif not report.has_lineage:
-            report.reason = "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
+            report.reason = (
+                "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
+            )
 
     def _describe_log(self, event_log: SparkEventLog, *, has_events: bool) -> None:
         report = self._lineage.report
@@ -317,7 +388,9 @@ class EndedAttempt:
         if not isinstance(place, Path) or not self._is_of_children:
             return []
         try:
-            notes = step_in_time(disk, self._deadline, lambda: [*capture.ChildInjection.notes(place)])
+            notes = step_in_time(
+                disk, self._deadline, lambda: [*capture.ChildInjection.notes(place)]
+            )
             return [redact_text(note) for note in notes]
         except OSError as error:
             return [f"the notes of the task's launches of Spark cannot be read: {error}"]

@@ -29,20 +29,31 @@ log = logging.getLogger(__name__)
 _MAX_KEPT_RUNS = 5000
 """Runs of a job's queries that are kept in memory while it runs, at about 1.5 KB each."""
 _MAX_SINGLE_EVENTS = 200
-"""Number of events that are converted at once without ``coalesce_jobs``, when each event is a job of its own."""
+"""Number of events that are converted at once without ``coalesce_jobs``, when each event is a job
+of its own.
+"""
 _READ_AGAIN_BYTES = 256 * 1024 * 1024
-"""Largest event file that is read again at the end if queries were forgotten meanwhile; this takes about 3 seconds."""
+"""Largest event file that is read again at the end if queries were forgotten meanwhile; this takes
+about 3 seconds.
+"""
 
 _GRACE_SECONDS = 2.0
-"""Seconds for which a read may go on after its deadline. The read checks the deadline itself, within events, too."""
+"""Seconds for which a read may go on after its deadline. The read checks the deadline itself,
+within events, too.
+"""
 _STUCK = "a read of them has not ended"
 """Detail of a report on events if a read did not end in time."""
 
 
 def _hand_over(
-    events: Iterator[bytes], report: CollectionReport, add: Callable[[bytes], None], deadline: Deadline
+    events: Iterator[bytes],
+    report: CollectionReport,
+    add: Callable[[bytes], None],
+    deadline: Deadline,
 ) -> None:
-    """Hand the events of a reader to ``add`` until the deadline, which also ends the conversion of an event."""
+    """Hand the events of a reader to ``add`` until the deadline, which also ends the conversion of
+    an event.
+    """
     try:
         with time_limit(lambda: deadline.expired):
             for event in events:
@@ -54,10 +65,12 @@ def _hand_over(
 class JobEvents:
     """Reader and converter of one job's events. Not safe for several threads at once.
 
-    :ivar saw_everything: whether :meth:`finish` converts all events of the job, including those that :meth:`snapshot`
-        has already converted.
-    :ivar out_of_time: whether :meth:`collect` left events unread, or the time ended within the conversion of an event.
-    :ivar is_stuck: whether :meth:`collect` still waits for a disk, so that nothing can be converted.
+    :ivar saw_everything: whether :meth:`finish` converts all events of the job, including those
+        that :meth:`snapshot` has already converted.
+    :ivar out_of_time: whether :meth:`collect` left events unread, or the time ended within the
+        conversion of an event.
+    :ivar is_stuck: whether :meth:`collect` still waits for a disk, so that nothing can be
+        converted.
     """
 
     def __init__(self, job: SubmittedJob) -> None:
@@ -72,7 +85,8 @@ class JobEvents:
     # -- while the job runs
 
     def snapshot(self, stop: Callable[[], bool], *, again: bool = False) -> Iterator[Conversion]:
-        """Yield the lineage up to now if there are new events: once, or in several parts without ``coalesce_jobs``.
+        """Yield the lineage up to now if there are new events: once, or in several parts without
+        ``coalesce_jobs``.
 
         :param stop: called between events; True leaves the rest for the next call.
         :param again: yield the lineage even if there are no new events.
@@ -82,13 +96,19 @@ class JobEvents:
         new = self._file.new(stop)
         limit = None if self._settings.coalesce_jobs else _MAX_SINGLE_EVENTS
         while (events := self._add_new(islice(new, limit), stop)) or again:
-            log.debug("Followed the job: %s, %d bytes read", counted(events, "new event"), self._file.report.bytes_read)
+            log.debug(
+                "Followed the job: %s, %d bytes read",
+                counted(events, "new event"),
+                self._file.report.bytes_read,
+            )
             yield self._converter.snapshot(with_log=self._event_log.is_followed)
             if limit is None or not events:
                 return
 
     def mark_delivered(self) -> None:
-        """Forget completed queries of a long job. Call this when the lineage of :meth:`snapshot` was delivered."""
+        """Forget completed queries of a long job. Call this when the lineage of :meth:`snapshot`
+        was delivered.
+        """
         if self._converter.run_count > _MAX_KEPT_RUNS:
             self._converter.discard_reported(with_log=self._event_log.is_followed)
             self._forgotten = True
@@ -148,7 +168,9 @@ class JobEvents:
         self._log_complete = self._event_log.read(self._converter, lambda: deadline.expired)
         if self._event_log.is_unavailable:
             report.outcome, report.detail = Outcome.UNAVAILABLE, self._event_log.problems[-1]
-        self.out_of_time = report.outcome is Outcome.TIMED_OUT or (not self._log_complete and deadline.expired)
+        self.out_of_time = report.outcome is Outcome.TIMED_OUT or (
+            not self._log_complete and deadline.expired
+        )
         self.saw_everything = (
             (report.outcome in (Outcome.COMPLETE, Outcome.TORN) or self._has_log_alone)
             and self._log_complete
@@ -158,12 +180,16 @@ class JobEvents:
 
     @property
     def is_unavailable(self) -> bool:
-        """Return whether the disk or the store with the events failed, so that they may be read later."""
+        """Return whether the disk or the store with the events failed, so that they may be read
+        later.
+        """
         return self._report.outcome is Outcome.UNAVAILABLE
 
     @property
     def _has_log_alone(self) -> bool:
-        """Return whether Spark's event log is the only source: a job without the listener leaves no event file."""
+        """Return whether Spark's event log is the only source: a job without the listener leaves no
+        event file.
+        """
         return self._report.outcome is Outcome.MISSING and self._has_event_log
 
     def lineage_in_time(
@@ -172,8 +198,8 @@ class JobEvents:
         """Convert everything that was read, and make the proposals of the attempt.
 
         :param succeeded: whether spark-submit succeeded.
-        :returns: ``None`` if the time is too short (:attr:`out_of_time`), or if the events cannot be read at the moment
-            (:attr:`is_unavailable`).
+        :returns: ``None`` if the time is too short (:attr:`out_of_time`), or if the events cannot
+            be read at the moment (:attr:`is_unavailable`).
         """
         if self.out_of_time or self.is_unavailable:
             return None
@@ -182,7 +208,10 @@ class JobEvents:
                 return self.lineage(succeeded, attempt)
         except OutOfTimeError:
             self.out_of_time = True
-            self._report.outcome, self._report.detail = Outcome.TIMED_OUT, "they were read, but not converted"
+            self._report.outcome, self._report.detail = (
+                Outcome.TIMED_OUT,
+                "they were read, but not converted",
+            )
             return None
 
     def lineage(self, succeeded: bool, attempt: TaskAttempt) -> tuple[Conversion, list[Proposal]]:
@@ -198,7 +227,9 @@ class JobEvents:
         started = monotonic()
         report = self._report
         complete = report.outcome is Outcome.COMPLETE and not report.quarantined_count
-        ending = Ending(succeeded, events_complete=self._log_complete if self._has_log_alone else complete)
+        ending = Ending(
+            succeeded, events_complete=self._log_complete if self._has_log_alone else complete
+        )
         conversion = self._converter.finish(ending, log_complete=self._log_complete)
         log.debug(
             "Converted to %s, %s, %s in %d ms", counted(len(conversion.jobs), "job"),
@@ -208,6 +239,10 @@ class JobEvents:
         return conversion
 
     def proposals(self, attempt: TaskAttempt, conversion: Conversion) -> list[Proposal]:
-        """Return the proposals of an attempt: its place in the run tree, and the lineage of its job below it."""
-        conversion.jobs = attempt.attach(conversion.jobs, self._settings, [each.urn for each in conversion.sessions])
+        """Return the proposals of an attempt: its place in the run tree, and the lineage of its job
+        below it.
+        """
+        conversion.jobs = attempt.attach(
+            conversion.jobs, self._settings, [each.urn for each in conversion.sessions]
+        )
         return [*attempt.proposals(conversion.jobs), *conversion.proposals(self._settings)]

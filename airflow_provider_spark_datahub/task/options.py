@@ -1,7 +1,7 @@
 """Options of one attempt, checked, and its access to the connections that they name.
 
-The operator's arguments are laid over the configuration, which is passed in: ``hooks/airflow_context.py`` reads
-Airflow's section ``[spark_datahub]``.
+The operator's arguments are laid over the configuration, which is passed in:
+``hooks/airflow_context.py`` reads Airflow's section ``[spark_datahub]``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ OPTIONS: Mapping[str, Option] = {
         example="https://datahub.example.com",
         argument=False,
     ),
-    "lineage": Option("Settings of the converter, as a JSON object.", example='{"env": "DEV", "tags": ["nightly"]}'),
+    "lineage": Option(
+        "Settings of the converter, as a JSON object.",
+        example='{"env": "DEV", "tags": ["nightly"]}',
+    ),
     "lineage_on_failure": Option(
         "Effect on a task whose Spark job succeeded and whose lineage was not delivered: warn (none), "
         "retry (the next attempt, if there is one, only delivers) or fail.",
@@ -100,10 +103,14 @@ OPTIONS: Mapping[str, Option] = {
         argument=False,
     ),
     "lineage_timeout": Option(
-        "Seconds after Spark's end within which all lineage steps of a task must finish.", default="30", kind="float"
+        "Seconds after Spark's end within which all lineage steps of a task must finish.",
+        default="30",
+        kind="float",
     ),
     "emit_periodically": Option(
-        "Seconds between two deliveries while a job runs. 0: only at its end.", default="0", kind="float"
+        "Seconds between two deliveries while a job runs. 0: only at its end.",
+        default="0",
+        kind="float",
     ),
     "openlineage_jar": Option(
         "openlineage-spark: a path, a URI, a Maven coordinate ({scala} stands for Spark's Scala version), "
@@ -127,7 +134,9 @@ OPTIONS: Mapping[str, Option] = {
         "sees it. Empty: such tasks have no lineage.",
         example="/shared/spark-connect/events.ndjson",
     ),
-    "enabled": Option("Whether the operator collects lineage at all.", default="True", kind="boolean"),
+    "enabled": Option(
+        "Whether the operator collects lineage at all.", default="True", kind="boolean"
+    ),
 }
 """All options, by name."""
 ARGUMENTS = tuple(name for name, option in OPTIONS.items() if option.argument)
@@ -137,16 +146,21 @@ _LIMITS = ("outbox_max_bytes", "group_access")
 
 @dataclass(frozen=True, slots=True)
 class LineageOptions:
-    """Options of one attempt, resolved and checked, as :data:`OPTIONS` describes them; ``None`` switches one off.
+    """Options of one attempt, resolved and checked, as :data:`OPTIONS` describes them; ``None``
+    switches one off.
 
     :param settings: the option ``lineage``.
-    :param events_location: folder of the event files, also of the Sparks below a task if events go to a store.
+    :param events_location: folder of the event files, also of the Sparks below a task if events go
+        to a store.
     :param events_store: URI of the folder for events in an object store.
     :param outbox_limits: ``None`` for the defaults.
-    :param class_archives: folder of the archives of Java classes; ``None`` if ``spark-datahub warm`` made none.
-    :param event_log_connection: empty for the store's own defaults; ``None`` if a log in a store is not read.
+    :param class_archives: folder of the archives of Java classes; ``None`` if ``spark-datahub
+        warm`` made none.
+    :param event_log_connection: empty for the store's own defaults; ``None`` if a log in a store is
+        not read.
     :param notes: messages for the user about options that are accepted without effect.
-    :param problems: messages for the user about options and settings that are left out, since they cannot be used.
+    :param problems: messages for the user about options and settings that are left out, since they
+        cannot be used.
     """
 
     connection: str
@@ -191,13 +205,18 @@ class LineageConfiguration:
     names: tuple[str, ...] = ()
 
     def resolve(self, **arguments: Any) -> LineageOptions:
-        """Return the options of one attempt. An argument that is ``None`` takes its configured value.
+        """Return the options of one attempt. An argument that is ``None`` takes its configured
+        value.
 
-        A value that cannot be used is left out (:attr:`LineageOptions.problems`): lineage does not depend on it.
+        A value that cannot be used is left out (:attr:`LineageOptions.problems`): lineage does not
+        depend on it.
 
         :param arguments: by the names of :data:`ARGUMENTS`.
         """
-        configuration, problems = self, [_unknown(name, ARGUMENTS) for name in arguments if name not in ARGUMENTS]
+        configuration, problems = (
+            self,
+            [_unknown(name, ARGUMENTS) for name in arguments if name not in ARGUMENTS],
+        )
         while True:
             try:
                 options = configuration._resolved(arguments)
@@ -223,7 +242,11 @@ class LineageConfiguration:
             settings=settings,
             notes=tuple(notes),
             problems=(
-                *(f"[{SECTION}]: {_unknown(name, OPTIONS)}" for name in self.names if name not in OPTIONS),
+                *(
+                    f"[{SECTION}]: {_unknown(name, OPTIONS)}"
+                    for name in self.names
+                    if name not in OPTIONS
+                ),
                 *problems,
             ),
             on_failure=self._one_of(_FailurePolicy, "lineage_on_failure", arguments),
@@ -254,7 +277,8 @@ class LineageConfiguration:
         timeout = _number(given)
         if not 0 < timeout < _DAY_SECONDS:
             raise OptionError(
-                "lineage_timeout", f"lineage_timeout is {given!r}, want seconds, more than 0 and less than a day"
+                "lineage_timeout",
+                f"lineage_timeout is {given!r}, want seconds, more than 0 and less than a day",
             )
         return timeout
 
@@ -274,15 +298,24 @@ class LineageConfiguration:
         return self._text("datahub_conn_id")
 
     def is_enabled(self, argument: object = None) -> bool:
-        """Return whether lineage is switched on, by the operator's argument or else by the configuration.
+        """Return whether lineage is switched on, by the operator's argument or else by the
+        configuration.
 
         A value that is neither true nor false switches nothing off; :meth:`resolve` reports it.
         """
-        return read_boolean(str(self._text("enabled") if argument is None else argument)) is not False
+        return (
+            read_boolean(str(self._text("enabled") if argument is None else argument)) is not False
+        )
 
     def events_location(self, argument: str | None = None) -> Path:
-        """Return the folder of the event files; the default one if the events go to an object store."""
-        return self._folder("events", argument) if self._uri("events", argument) is None else self.home / "events"
+        """Return the folder of the event files; the default one if the events go to an object
+        store.
+        """
+        return (
+            self._folder("events", argument)
+            if self._uri("events", argument) is None
+            else self.home / "events"
+        )
 
     def outbox_location(self, argument: str | None = None) -> str:
         """Return the location of the outbox: an absolute path, or a URI in an object store."""
@@ -300,8 +333,11 @@ class LineageConfiguration:
             group_access=_boolean("group_access", self._text("group_access")),
         )
 
-    def setting_layers(self, lineage: Mapping[str, Any] | str | None = None) -> tuple[dict[str, Any], ...]:
-        """Return the converter's settings in layers, as ``LineageSettings.from_mapping`` takes them.
+    def setting_layers(
+        self, lineage: Mapping[str, Any] | str | None = None
+    ) -> tuple[dict[str, Any], ...]:
+        """Return the converter's settings in layers, as ``LineageSettings.from_mapping`` takes
+        them.
 
         The configuration comes first, then ``lineage``; a later layer overrides an earlier one.
 
@@ -313,7 +349,9 @@ class LineageConfiguration:
     def _settings(
         self, lineage: Mapping[str, Any] | LineageSettings | str | None
     ) -> tuple[LineageSettings, list[str], list[str]]:
-        """Return the converter's settings, notes on those without effect, and sentences on those that are left out."""
+        """Return the converter's settings, notes on those without effect, and sentences on those
+        that are left out.
+        """
         from airflow_provider_spark_datahub.conversion import LineageSettings
 
         if isinstance(lineage, LineageSettings):
@@ -329,7 +367,9 @@ class LineageConfiguration:
         if value not in get_args(values):
             close = nearest(str(value), get_args(values))
             hint = f"; did you mean {close!r}?" if close else ""
-            raise OptionError(option, f"{option} is {value!r}, want one of {', '.join(get_args(values))}{hint}")
+            raise OptionError(
+                option, f"{option} is {value!r}, want one of {', '.join(get_args(values))}{hint}"
+            )
         return value
 
     def _event_log_connection(self, events_location: str | None) -> str | None:
@@ -391,13 +431,16 @@ def _no_store(uri: str) -> ObjectStore:
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """Access to sinks, outbox and object stores. Only the launcher knows how connections are stored.
+    """Access to sinks, outbox and object stores. Only the launcher knows how connections are
+    stored.
 
     :param open_sink: returns the sink of a connection, or ``None`` and the reason.
-    :param open_outbox: returns the outbox at a location. Raises ``OutboxError`` if it cannot be opened.
-    :param final_result: returns the result of a task instance that is known to be over, so that its events can be
-        converted; else ``None``.
-    :param open_store: opens the object store at a URI, for the events in it. Raises ``OSError`` if it cannot be opened.
+    :param open_outbox: returns the outbox at a location. Raises ``OutboxError`` if it cannot be
+        opened.
+    :param final_result: returns the result of a task instance that is known to be over, so that its
+        events can be converted; else ``None``.
+    :param open_store: opens the object store at a URI, for the events in it. Raises ``OSError`` if
+        it cannot be opened.
     :param s3_endpoint: returns the address of the S3 server at a URI if it is not Amazon's.
     """
 

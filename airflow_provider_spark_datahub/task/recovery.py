@@ -15,7 +15,12 @@ from airflow_provider_spark_datahub.capture import EVENT_FILE, EVENT_FOLDER
 from airflow_provider_spark_datahub.conversion import Fingerprint, Use, redact_text, redacted_trace
 from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
-from airflow_provider_spark_datahub.delivery.outbox import EntryFormatError, Histories, OutboxError, machine
+from airflow_provider_spark_datahub.delivery.outbox import (
+    EntryFormatError,
+    Histories,
+    OutboxError,
+    machine,
+)
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.foundation.files import exists
 from airflow_provider_spark_datahub.foundation.text import counted
@@ -24,21 +29,32 @@ from airflow_provider_spark_datahub.task.submitted import SubmittedJob, Unfinish
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import JobLineage
     from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
-    from airflow_provider_spark_datahub.delivery.outbox import Drain, DrainLimits, Entry, Manifest, Outbox
+    from airflow_provider_spark_datahub.delivery.outbox import (
+        Drain,
+        DrainLimits,
+        Entry,
+        Manifest,
+        Outbox,
+    )
     from airflow_provider_spark_datahub.task.options import Connections
 
 log = logging.getLogger(__name__)
 
 _SLOWEST_BYTES_A_SECOND = 2_000_000
-"""Slowest speed of a conversion that is allowed for: several times slower than any job in ``docs/performance.md``."""
+"""Slowest speed of a conversion that is allowed for: several times slower than any job in
+``docs/performance.md``.
+"""
 
 
 class RecoveryError(OutboxError):
     """Unfinished entry whose events cannot be converted, for a reason that may persist."""
 
 
-def _look(job: SubmittedJob, deadline: Deadline, *, with_size: bool, with_end: bool) -> tuple[bool, int, float | None]:
-    """Return whether the events of a job exist, their size and the time of the last one, if they are asked for.
+def _look(
+    job: SubmittedJob, deadline: Deadline, *, with_size: bool, with_end: bool
+) -> tuple[bool, int, float | None]:
+    """Return whether the events of a job exist, their size and the time of the last one, if they
+    are asked for.
 
     :raises TimeoutError: if a disk does not answer. Requests to a store have timeouts of their own.
     """
@@ -51,16 +67,23 @@ def _look(job: SubmittedJob, deadline: Deadline, *, with_size: bool, with_end: b
 
 
 def recover_entry(
-    entry: Entry, deadline: Deadline, *, over: bool = False, patient: bool = False, result: AttemptResult = "FAILURE"
+    entry: Entry,
+    deadline: Deadline,
+    *,
+    over: bool = False,
+    patient: bool = False,
+    result: AttemptResult = "FAILURE",
 ) -> Entry | None:
     """Convert the events of an unfinished entry.
 
-    :param over: the attempt is known to be over, and no later one will reconnect to its job; otherwise its record
-        decides, and its event file stays.
-    :param patient: allow more time for a large event file, which would otherwise never be converted.
+    :param over: the attempt is known to be over, and no later one will reconnect to its job;
+        otherwise its record decides, and its event file stays.
+    :param patient: allow more time for a large event file, which would otherwise never be
+        converted.
     :param result: result of the task run if the attempt recorded none.
-    :returns: the entry with its proposals; the entry as it is while its Spark outlives its task on this machine;
-        ``None`` if the attempt is not over, the time was too short, or the events are on another machine.
+    :returns: the entry with its proposals; the entry as it is while its Spark outlives its task on
+        this machine; ``None`` if the attempt is not over, the time was too short, or the events are
+        on another machine.
     :raises RecoveryError: if the conversion fails; the entry stays as it is.
     :raises OSError: if the outbox refuses, or the events cannot be read at the moment.
     :raises EntryFormatError: if the entry holds no record of an attempt.
@@ -68,7 +91,9 @@ def recover_entry(
     try:
         record = UnfinishedAttempt.from_obj(entry.manifest.redo)
     except ValueError as error:
-        raise EntryFormatError(f"the outbox's entry {entry} holds no record of an attempt: {error}") from error
+        raise EntryFormatError(
+            f"the outbox's entry {entry} holds no record of an attempt: {error}"
+        ) from error
     if not (over or record.spark_succeeded is not None or record.is_killed):
         return None
     if record.orphans():
@@ -86,7 +111,8 @@ def recover_entry(
         if patient:
             deadline = replace(deadline, at=deadline.at + size / _SLOWEST_BYTES_A_SECOND)
         if last_written is not None and (later_ms := entry.later_attempt_ms()) is not None:
-            # Its Spark may have outlived it, but the state of the task run is that of the last attempt.
+            # Its Spark may have outlived it, but the state of the task run is that of the last
+            # attempt.
             last_written = min(last_written, later_ms / 1000)
         return _converted(entry, record.with_end(last_written, result), job, deadline)
     except (OSError, EntryFormatError):
@@ -100,7 +126,9 @@ def recover_entry(
         ) from error
 
 
-def _converted(entry: Entry, record: UnfinishedAttempt, job: SubmittedJob, deadline: Deadline) -> Entry | None:
+def _converted(
+    entry: Entry, record: UnfinishedAttempt, job: SubmittedJob, deadline: Deadline
+) -> Entry | None:
     from airflow_provider_spark_datahub.task.job_events import JobEvents
 
     events, succeeded = JobEvents(job), bool(record.spark_succeeded)
@@ -108,7 +136,9 @@ def _converted(entry: Entry, record: UnfinishedAttempt, job: SubmittedJob, deadl
     lineage = events.lineage_in_time(succeeded, record.task_try, deadline)
     if lineage is None and events.is_unavailable:
         if entry.age < entry.outbox.limits.max_age:
-            raise OSError(f"{report.sentence}. {entry} keeps its place, and a later drain reads it again")
+            raise OSError(
+                f"{report.sentence}. {entry} keeps its place, and a later drain reads it again"
+            )
         lineage = events.lineage(succeeded, record.task_try)
     if lineage is None:
         log.debug("No time was left to convert %s after %s", entry, counted(report.events, "event"))
@@ -116,7 +146,9 @@ def _converted(entry: Entry, record: UnfinishedAttempt, job: SubmittedJob, deadl
     conversion, proposals = lineage
     keep_history(entry.outbox, record.task_try, conversion.jobs, None if succeeded else "")
     if record.keep_events or not report.is_whole:
-        entry = entry.update(redo={**(entry.manifest.redo or {}), **replace(record, keep_events=True).to_obj()})
+        entry = entry.update(
+            redo={**(entry.manifest.redo or {}), **replace(record, keep_events=True).to_obj()}
+        )
     log.debug("Recovered %s: %s", entry, counted(len(proposals), "proposal"))
     return entry.finish(proposals, spark_succeeded=succeeded)
 
@@ -129,7 +161,8 @@ def keep_history(
     inputs: Iterable[str] = (),
     outputs: Iterable[str] = (),
 ) -> list[str]:
-    """Keep the fingerprint of an ended attempt, and return what changed since the last green run of the task.
+    """Keep the fingerprint of an ended attempt, and return what changed since the last green run of
+    the task.
 
     A run that succeeded without lineage is left out: nothing could be compared with it.
 
@@ -161,7 +194,8 @@ def event_bytes(entry: Entry) -> int:
 
 
 def remove_delivered_events(entry: Entry) -> None:
-    """Remove the event file, and the event log that is the job's own, of an entry whose lineage is delivered.
+    """Remove the event file, and the event log that is the job's own, of an entry whose lineage is
+    delivered.
 
     They stay if a later version may read more of them.
     """
@@ -179,7 +213,8 @@ def remove_delivered_events(entry: Entry) -> None:
 def unawaited_events(outbox: Outbox) -> list[str]:
     """Return the event files on this machine that no entry names.
 
-    They were kept, an attempt that the outbox refused wrote them, or a Spark that outlived its attempt.
+    They were kept, an attempt that the outbox refused wrote them, or a Spark that outlived its
+    attempt.
 
     :param outbox: the only one of the attempts that write there.
     :raises OSError: if the outbox or the folder cannot be read.
@@ -187,7 +222,9 @@ def unawaited_events(outbox: Outbox) -> list[str]:
     folder = outbox.events_folder
     if folder is None:
         return []
-    found = [str(path) for path in folder.glob("*/*/*/*") if path.suffix in (EVENT_FILE, EVENT_FOLDER)]
+    found = [
+        str(path) for path in folder.glob("*/*/*/*") if path.suffix in (EVENT_FILE, EVENT_FOLDER)
+    ]
     files = set[str | None](found)
     if files:
         for entry in outbox.entries():
@@ -199,23 +236,30 @@ def unawaited_events(outbox: Outbox) -> list[str]:
 
 
 def is_ready(manifest: Manifest, is_over: Callable[[AttemptKey], object]) -> bool:
-    """Return whether an entry can be delivered now: it has proposals, or its attempt is known to be over.
+    """Return whether an entry can be delivered now: it has proposals, or its attempt is known to be
+    over.
 
-    :param is_over: returns whether a task instance is known to be over; called only if the entry does not show whether
-        the attempt runs.
+    :param is_over: returns whether a task instance is known to be over; called only if the entry
+        does not show whether the attempt runs.
     """
     if manifest.state != "unfinished":
         return True
     with suppress(ValueError):
         record = UnfinishedAttempt.from_obj(manifest.redo)
-        return record.spark_succeeded is not None or (not record.runs_here and bool(is_over(manifest.key)))
+        return record.spark_succeeded is not None or (
+            not record.runs_here and bool(is_over(manifest.key))
+        )
     return True  # it cannot be read: a drain sets it aside
 
 
 def may_run(manifest: Manifest) -> bool:
-    """Return whether the attempt of an entry may still run, judging by the entry and the processes of this machine."""
+    """Return whether the attempt of an entry may still run, judging by the entry and the processes
+    of this machine.
+    """
     with suppress(ValueError):
-        return manifest.state == "unfinished" and not UnfinishedAttempt.from_obj(manifest.redo).is_over
+        return (
+            manifest.state == "unfinished" and not UnfinishedAttempt.from_obj(manifest.redo).is_over
+        )
     return False
 
 
@@ -229,9 +273,11 @@ def drain(
     gives_up: Callable[[Entry], bool] = lambda _: False,
     **selection: Any,
 ) -> Drain:
-    """Return a drain that converts the events of killed attempts, and removes events whose lineage is delivered.
+    """Return a drain that converts the events of killed attempts, and removes events whose lineage
+    is delivered.
 
-    :param limits: for the conversion of one entry as for its delivery; a large event file has more time.
+    :param limits: for the conversion of one entry as for its delivery; a large event file has more
+        time.
     :param stopped: when it returns True, no further conversion begins, and the current one ends.
     :param converts: returns whether the events of an entry may be converted now.
     :param gives_up: returns whether an attempt counts as over although nothing shows its end.
@@ -255,6 +301,15 @@ def drain(
         over = followed or gives_up(entry) or is_ready(entry.manifest, ask)
         # Airflow's result is that of the last attempt.
         is_last = bool(known) and not entry.outbox.receipts.find(entry.name, entry.manifest)[1]
-        return recover_entry(entry, deadline, over=over, patient=True, result=known[0] if is_last else "FAILURE")
+        return recover_entry(
+            entry, deadline, over=over, patient=True, result=known[0] if is_last else "FAILURE"
+        )
 
-    return Drain(outbox, connections.open_sink, limits, finish=finish, settled=remove_delivered_events, **selection)
+    return Drain(
+        outbox,
+        connections.open_sink,
+        limits,
+        finish=finish,
+        settled=remove_delivered_events,
+        **selection,
+    )

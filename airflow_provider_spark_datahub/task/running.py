@@ -1,4 +1,6 @@
-"""One attempt while its job runs: announced, and delivered periodically (``emit_periodically``), in a thread."""
+"""One attempt while its job runs: announced, and delivered periodically (``emit_periodically``), in
+a thread.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _USED_AT_THE_END = ("task.ended", "task.job_events", "delivery.outbox.drain", "capture.event_log")
-"""Modules that would delay the submit. They are imported while the job runs, which costs the task no time."""
+"""Modules that would delay the submit. They are imported while the job runs, which costs the task
+no time.
+"""
 
 
 _LOG_SECONDS = 10.0
@@ -36,10 +40,11 @@ _LOG_SECONDS = 10.0
 class RunningAttempt:
     """One attempt while its job runs, in a thread of its own.
 
-    Its deliveries are not put into the outbox: the next one, and the end of the attempt, send them again.
+    Its deliveries are not put into the outbox: the next one, and the end of the attempt, send them
+    again.
 
-    :ivar inputs: URNs of the datasets read up to now, even by queries of a long job that are forgotten at its end;
-        likewise :attr:`outputs`.
+    :ivar inputs: URNs of the datasets read up to now, even by queries of a long job that are
+        forgotten at its end; likewise :attr:`outputs`.
     """
 
     def __init__(self, lineage: AttemptLineage) -> None:
@@ -67,20 +72,26 @@ class RunningAttempt:
                 import_module(f"airflow_provider_spark_datahub.{name}")
         job = self._lineage.job
         if job.events is not None and not isinstance(job.events, Path):
-            # The first request loads the client of the store; the end of the attempt has no time for that.
+            # The first request loads the client of the store; the end of the attempt has no time
+            # for that.
             with suppress(OSError):
                 job.events.sizes()
         try:
             self._delivery.deliver_earlier()
         except (OSError, ValueError) as error:
             log.warning(
-                "Could not deliver what earlier attempts left: %s. The end of this attempt delivers it again.", error
+                "Could not deliver what earlier attempts left: %s. The end of this attempt delivers it again.",
+                error,
             )
-        delivery = self._delivery.send(self._lineage.task_attempt.proposals(), Deadline.after(self._timeout))
+        delivery = self._delivery.send(
+            self._lineage.task_attempt.proposals(), Deadline.after(self._timeout)
+        )
         log.debug("Announced the attempt: %s delivered", counted(delivery.delivered, "proposal"))
 
     def follow(self) -> None:
-        """Until the job has ended, bound its event log, and deliver its lineage every ``emit_periodically`` seconds."""
+        """Until the job has ended, bound its event log, and deliver its lineage every
+        ``emit_periodically`` seconds.
+        """
         period = self._lineage.options.emit_periodically or math.inf
         due = time.monotonic() + period
         while not self._ended.wait(min(_LOG_SECONDS, max(0.0, due - time.monotonic()))):
@@ -103,14 +114,21 @@ class RunningAttempt:
     def hand_over(self, deadline: Deadline) -> JobEvents | None:
         """Wait for a delivery that is under way, for half of the time at most. The job has ended.
 
-        :returns: the events as far as they were read, if the end of the attempt can continue from there.
+        :returns: the events as far as they were read, if the end of the attempt can continue from
+            there.
         """
         events = self._events if self._idle.wait(deadline.remaining() / 2) else None
         # Events that were read before the attempt reconnected are not of its job.
-        return events if events is not None and events.can_finish and self._job is self._lineage.job else None
+        return (
+            events
+            if events is not None and events.can_finish and self._job is self._lineage.job
+            else None
+        )
 
     def retractions(self, proposals: Collection[Proposal]) -> list[Proposal]:
-        """Return patches that remove the edges that were sent while the job ran but are not in its final proposals."""
+        """Return patches that remove the edges that were sent while the job ran but are not in its
+        final proposals.
+        """
         return retractions(self._sent_edges, proposals)
 
     def _deliver_new(self) -> None:
@@ -138,12 +156,18 @@ class RunningAttempt:
         return delivery.delivered == len(proposals)
 
     def _clock(self) -> float:
-        """Return the time, or infinity once the job has ended, so that no older lineage arrives after the end's."""
+        """Return the time, or infinity once the job has ended, so that no older lineage arrives
+        after the end's.
+        """
         return math.inf if self._ended.is_set() else time.monotonic()
 
-    def _log(self, conversion: Conversion, proposals: int, delivered: int, problem: str | None) -> None:
+    def _log(
+        self, conversion: Conversion, proposals: int, delivered: int, problem: str | None
+    ) -> None:
         """Log only changes at INFO and WARNING, since a job may run for weeks."""
-        log.debug("Delivered %d of %s while the job runs", delivered, counted(proposals, "proposal"))
+        log.debug(
+            "Delivered %d of %s while the job runs", delivered, counted(proposals, "proposal")
+        )
         datasets = conversion.inputs, conversion.outputs
         self.inputs.update(datasets[0])
         self.outputs.update(datasets[1])
@@ -154,5 +178,7 @@ class RunningAttempt:
             )  # fmt: skip
             self._logged = datasets
         if problem and not self._problem and not self._ended.is_set():
-            log.warning("Lineage of the running job was not delivered, and will be sent again: %s", problem)
+            log.warning(
+                "Lineage of the running job was not delivered, and will be sent again: %s", problem
+            )
         self._problem = problem

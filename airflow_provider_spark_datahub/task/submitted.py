@@ -1,4 +1,5 @@
-"""A submitted job: the place of its events, and its record in the outbox, from which a killed attempt is recovered.
+"""A submitted job: the place of its events, and its record in the outbox, from which a killed
+attempt is recovered.
 
 Tests: ``tests/task/test_recovery.py``.
 """
@@ -32,14 +33,17 @@ log = logging.getLogger(__name__)
 
 _REMOVAL_SECONDS = 1.0
 _BYTES_AN_OBJECT = 20_000
-"""Size of a file that takes as long to read as the request for an object, at the slowest speed of a conversion."""
+"""Size of a file that takes as long to read as the request for an object, at the slowest speed of a
+conversion.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
     """Job of an attempt as it was submitted, for the states of the attempt after the submit.
 
-    :param settings: settings of the converter, with what the launcher knows of the application's name.
+    :param settings: settings of the converter, with what the launcher knows of the application's
+        name.
     :param events: place of its events; ``None`` if it runs without lineage.
     :param driver_is_here: whether the driver runs on this machine; ``None`` if that is not known.
     :param problem: why it runs without lineage.
@@ -55,7 +59,11 @@ class SubmittedJob:
 
     @classmethod
     def found(
-        cls, files: Mapping[str, Any], settings: LineageSettings, open_store: OpenStore, since_ms: int | None = None
+        cls,
+        files: Mapping[str, Any],
+        settings: LineageSettings,
+        open_store: OpenStore,
+        since_ms: int | None = None,
     ) -> Self:
         """Return the job that an earlier attempt or a record names.
 
@@ -102,9 +110,12 @@ class SubmittedJob:
 
         An event log that was written for this attempt alone goes with them.
 
-        :param deadline: the disk may take half of the time until then, but at least a second; ``None`` for no limit.
-        :param spark_succeeded: otherwise a service may start Spark again: Glue's ``MaxRetries``, later steps of EMR.
-        :raises OSError: if they cannot be removed. After a TimeoutError they may still be removed later.
+        :param deadline: the disk may take half of the time until then, but at least a second;
+            ``None`` for no limit.
+        :param spark_succeeded: otherwise a service may start Spark again: Glue's ``MaxRetries``,
+            later steps of EMR.
+        :raises OSError: if they cannot be removed. After a TimeoutError they may still be removed
+            later.
         """
         if deadline is None:
             self._remove(spark_succeeded)
@@ -135,15 +146,19 @@ class SubmittedJob:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedAttempt:
-    """Record of an unfinished attempt in the outbox: the place of its events, and the process that works on it.
+    """Record of an unfinished attempt in the outbox: the place of its events, and the process that
+    works on it.
 
     The names of the fields are the keys of its JSON in the outbox.
 
-    :param event_log: folder of Spark's own event log; :attr:`own_event_log` is whether it belongs to this job alone.
+    :param event_log: folder of Spark's own event log; :attr:`own_event_log` is whether it belongs
+        to this job alone.
     :param spark_succeeded: ``None`` until the end is known.
-    :param keep_events: the event file stays even if its lineage is delivered, because not all of it was read.
+    :param keep_events: the event file stays even if its lineage is delivered, because not all of it
+        was read.
     :param machine: see :mod:`~airflow_provider_spark_datahub.delivery.outbox.lease`.
-    :param process_started: likewise; the number :attr:`process` may belong to another process one day.
+    :param process_started: likewise; the number :attr:`process` may belong to another process one
+        day.
     """
 
     task_try: TaskAttempt
@@ -165,15 +180,20 @@ class UnfinishedAttempt:
         return cls(attempt, job.settings, *place, None, False, process_start(os.getpid()))
 
     def ended(self, end_ms: int, result: AttemptResult, *, spark_succeeded: bool) -> Self:
-        """Return the record of the ended attempt. Every conversion from this record gives the same lineage."""
-        return replace(self, task_try=self.task_try.ended(end_ms, result), spark_succeeded=spark_succeeded)
+        """Return the record of the ended attempt. Every conversion from this record gives the same
+        lineage.
+        """
+        return replace(
+            self, task_try=self.task_try.ended(end_ms, result), spark_succeeded=spark_succeeded
+        )
 
     def with_end(self, last_written: float | None, result: AttemptResult = "FAILURE") -> Self:
-        """Return the record with an end at the time of the last event, if the attempt recorded none.
+        """Return the record with an end at the time of the last event, if the attempt recorded
+        none.
 
         :param last_written: that time, in seconds since the epoch; ``None`` if there is no event.
-        :param result: result of the task run, as far as it is known. The edges of such an attempt are only added:
-            somebody may have set the state in Airflow, and Spark was stopped.
+        :param result: result of the task run, as far as it is known. The edges of such an attempt
+            are only added: somebody may have set the state in Airflow, and Spark was stopped.
         """
         if self.task_try.end_ms is not None:
             return self
@@ -205,20 +225,30 @@ class UnfinishedAttempt:
 
     def job(self, open_store: OpenStore) -> SubmittedJob:
         """Return the job of the attempt."""
-        return SubmittedJob.found(self.event_files, self.settings, open_store, self.task_try.start_ms)
+        return SubmittedJob.found(
+            self.event_files, self.settings, open_store, self.task_try.start_ms
+        )
 
     @property
     def is_over(self) -> bool:
-        """Return whether the attempt has ended, or its process and its Spark are known to be gone from this machine."""
+        """Return whether the attempt has ended, or its process and its Spark are known to be gone
+        from this machine.
+        """
         return self.spark_succeeded is not None or (self.is_killed and not self.orphans())
 
     @property
     def is_killed(self) -> bool:
-        """Return whether the attempt recorded no end, and its process is known to be gone from this machine."""
-        return self.spark_succeeded is None and is_gone(self.machine, self.process, self.process_started)
+        """Return whether the attempt recorded no end, and its process is known to be gone from this
+        machine.
+        """
+        return self.spark_succeeded is None and is_gone(
+            self.machine, self.process, self.process_started
+        )
 
     def orphans(self) -> list[int]:
-        """Return the ids of the processes here in which the Spark of an attempt without a recorded end runs."""
+        """Return the ids of the processes here in which the Spark of an attempt without a recorded
+        end runs.
+        """
         if self.spark_succeeded is not None:
             return []
         # Other jobs may write into a folder of logs that is not the job's own.
@@ -228,13 +258,18 @@ class UnfinishedAttempt:
     def runs_here(self) -> bool:
         """Return whether the attempt's process is known to run on this machine.
 
-        If somebody sets a task's state, Airflow says that it is over some seconds before it is killed and Spark ends.
+        If somebody sets a task's state, Airflow says that it is over some seconds before it is
+        killed and Spark ends.
         """
-        return self.machine == machine() and not is_gone(self.machine, self.process, self.process_started)
+        return self.machine == machine() and not is_gone(
+            self.machine, self.process, self.process_started
+        )
 
 
 def _event_place(location: str, open_store: OpenStore) -> EventPlace:
-    """Return the place of events by its text: a path, a session of a Spark Connect server, or a URI in a store."""
+    """Return the place of events by its text: a path, a session of a Spark Connect server, or a URI
+    in a store.
+    """
     if "://" not in location:
         return Path(location)
     if location.startswith(capture.SESSION_SCHEME):
@@ -247,9 +282,10 @@ def _files_of(events: Path) -> list[Path]:
 
 
 def reservation_file(events_file: Path) -> Path:
-    """Return the empty file that keeps the folder of an event file until the job begins to write there.
+    """Return the empty file that keeps the folder of an event file until the job begins to write
+    there.
 
-    OpenLineage makes the folder only once. If another attempt removed the folder at its own end, all events of the job
-    would be lost.
+    OpenLineage makes the folder only once. If another attempt removed the folder at its own end,
+    all events of the job would be lost.
     """
     return events_file.with_name(f".{events_file.name}.reserved")

@@ -1,4 +1,6 @@
-"""Views of proposals for people: terminal, HTML page, SVG, Mermaid, JSON, and explanations of single edges."""
+"""Views of proposals for people: terminal, HTML page, SVG, Mermaid, JSON, and explanations of
+single edges.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Explanations of single datasets and columns: the chain of edges that leads to them, with the evidence of each.
+"""Explanations of single datasets and columns: the chain of edges that leads to them, with the
+evidence of each.
 
 Tests: ``tests/cli/test_explain.py``.
 """
@@ -14,7 +15,13 @@ from typing import Any
 from airflow_provider_spark_datahub.conversion import Diagnostics
 from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.visualization import model
-from airflow_provider_spark_datahub.visualization.names import Column, JobParts, ShortNames, dataset_parts, harmless
+from airflow_provider_spark_datahub.visualization.names import (
+    Column,
+    JobParts,
+    ShortNames,
+    dataset_parts,
+    harmless,
+)
 
 _MOST_STEPS = 30
 """Most datasets in one chain."""
@@ -71,7 +78,8 @@ class _Link:
     """A dataset or a column in a chain, with the edges that lead to it.
 
     :param repeated: its edges are elsewhere in the chain.
-    :param loose: the job read it in another query than the write of this output. So it may not be a source of it.
+    :param loose: the job read it in another query than the write of this output. So it may not be a
+        source of it.
     """
 
     dataset: str
@@ -116,10 +124,13 @@ class Explanation:
         written = any(target.dataset in job.outputs for job in graph.distinct_jobs())
         if target.path and not written:
             source = _Reason(
-                f"it is a column of a source: no job in these files writes {_short_name(target.dataset)}", "section 4.1"
+                f"it is a column of a source: no job in these files writes {_short_name(target.dataset)}",
+                "section 4.1",
             )
             return cls(chain, reasons=(source,))
-        return cls(chain, tuple(readers), tuple(dict.fromkeys(_reasons(chain, diagnostics, bool(readers)))))
+        return cls(
+            chain, tuple(readers), tuple(dict.fromkeys(_reasons(chain, diagnostics, bool(readers))))
+        )
 
     def lines(self) -> Iterator[str]:
         """Yield lines of text, of at most 80 characters unless a name is longer."""
@@ -127,7 +138,11 @@ class Explanation:
         for reader in self.readers:
             yield from _lines_of_evidence("read", reader, "  ")
         if self.reasons:
-            yield "why there is no edge, or not more of one:" if self.chain.steps else "why there is no edge:"
+            yield (
+                "why there is no edge, or not more of one:"
+                if self.chain.steps
+                else "why there is no edge:"
+            )
         queries: dict[tuple[str, str], list[model.EdgeQuery]] = {}
         for reason in self.reasons:
             of_reason = queries.setdefault((reason.reason, reason.rule), [])
@@ -148,7 +163,9 @@ class Explanation:
 
 
 def _short_name(urn: str) -> str:
-    """Return an entity's name for people: ``hive sales.orders``, ``spark daily``; any other text stays as it is."""
+    """Return an entity's name for people: ``hive sales.orders``, ``spark daily``; any other text
+    stays as it is.
+    """
     if dataset_parts(urn):
         return ShortNames().of(urn).text
     orchestrator, flow, job = JobParts.of(urn)
@@ -159,12 +176,16 @@ def _short_name(urn: str) -> str:
 
 class _Names:
     def __init__(self, graph: model.Graph, others: Iterable[str]) -> None:
-        self._columns: dict[str, dict[str, None]] = {urn: dict.fromkeys(types) for urn, types in graph.schemas.items()}
+        self._columns: dict[str, dict[str, None]] = {
+            urn: dict.fromkeys(types) for urn, types in graph.schemas.items()
+        }
         for job in graph.jobs:
             for lineage in job.columns:
                 for column in (lineage.output, *lineage.inputs):
                     self._columns.setdefault(column.dataset, {})[column.path] = None
-            self._columns |= {urn: {} for urn in (*job.inputs, *job.outputs) if urn not in self._columns}
+            self._columns |= {
+                urn: {} for urn in (*job.inputs, *job.outputs) if urn not in self._columns
+            }
         self._columns |= {urn: {} for urn in others if urn not in self._columns}
         self._datasets: dict[str, dict[str, None]] = {}
         self._paths: list[tuple[str, str]] = []
@@ -173,7 +194,12 @@ class _Names:
             short = names.of(urn)
             if "/" in short.name:
                 self._paths.append((urn, short.name))
-            for spelling in (urn, *short.tails(), short.name.lstrip("/"), short.name.rpartition(".")[2]):
+            for spelling in (
+                urn,
+                *short.tails(),
+                short.name.lstrip("/"),
+                short.name.rpartition(".")[2],
+            ):
                 self._datasets.setdefault(spelling, {})[urn] = None
                 self._datasets.setdefault(spelling.lower(), {})[urn] = None
 
@@ -182,19 +208,30 @@ class _Names:
 
         :raises UnknownNameError: if the name is unknown or not unique.
         """
-        for end in (len(name), *(index for index in reversed(range(len(name))) if name[index] == ".")):
+        for end in (
+            len(name),
+            *(index for index in reversed(range(len(name))) if name[index] == "."),
+        ):
             urns = self._datasets.get(name[:end]) or self._datasets.get(name[:end].lower())
             if urns is None:
                 continue
             if len(urns) > 1:
-                raise UnknownNameError(f"{name[:end]!r} is the name of several datasets: {', '.join(urns)}")
+                raise UnknownNameError(
+                    f"{name[:end]!r} is the name of several datasets: {', '.join(urns)}"
+                )
             (urn,) = urns
             return Column(urn, self._column(urn, name[end + 1 :]))
-        folder = max((urn for urn, path in self._paths if f"{path}/" in name), key=len, default=None)
+        folder = max(
+            (urn for urn, path in self._paths if f"{path}/" in name), key=len, default=None
+        )
         if folder is not None:
             whole = _short_name(folder)
-            raise UnknownNameError(f"{name!r} is not a dataset: it is a part of {whole} ({_RULES}, section 7.3)")
-        nearest = self._nearest(name, {spelling: [*urns] for spelling, urns in self._datasets.items()})
+            raise UnknownNameError(
+                f"{name!r} is not a dataset: it is a part of {whole} ({_RULES}, section 7.3)"
+            )
+        nearest = self._nearest(
+            name, {spelling: [*urns] for spelling, urns in self._datasets.items()}
+        )
         raise UnknownNameError(f"no dataset is named {name!r}{nearest}")
 
     def _column(self, urn: str, path: str) -> str:
@@ -206,7 +243,9 @@ class _Names:
 
     @staticmethod
     def _nearest(name: str, meanings: Mapping[str, Sequence[str]]) -> str:
-        """Return a question with the nearest names, or else the first ones; a thing with several names has one."""
+        """Return a question with the nearest names, or else the first ones; a thing with several
+        names has one.
+        """
         names = [spelling for spelling in meanings if not spelling.startswith("urn:")]
         near = get_close_matches(name, names, n=len(names) or 1, cutoff=0.5)
         first: dict[tuple[str, ...], str] = {}
@@ -238,13 +277,18 @@ class _Chains:
             return _Link(*column, repeated=True, loose=loose)
         self._seen.add(column)
         self._depth += 1
-        steps = tuple(self._column_steps(column) if column.path else self._dataset_steps(column.dataset))
+        steps = tuple(
+            self._column_steps(column) if column.path else self._dataset_steps(column.dataset)
+        )
         self._depth -= 1
         return _Link(*column, steps, loose=loose)
 
     def _dataset_steps(self, urn: str) -> Iterator[_Step]:
         for job in self._writers.get(urn, ()):
-            writes, all_writes = _runs(job.outputs[urn]), set().union(*map(_runs, job.outputs.values()))
+            writes, all_writes = (
+                _runs(job.outputs[urn]),
+                set().union(*map(_runs, job.outputs.values())),
+            )
             sources = []
             for source, evidence in job.inputs.items():
                 reads = _runs(evidence)
@@ -267,19 +311,35 @@ def _runs(evidence: model.EdgeEvidence | None) -> set[str]:
 
 
 # Transformations of columns that OpenLineage does not report (conversion rules, section 4.2).
-_SOURCE_OF_LABEL = {"parsed sql": "STATEMENT", "parsed plan": "SPARK_PLAN", "indirect parsed plan": "SPARK_PLAN"}
+_SOURCE_OF_LABEL = {
+    "parsed sql": "STATEMENT",
+    "parsed plan": "SPARK_PLAN",
+    "indirect parsed plan": "SPARK_PLAN",
+}
 
 
-def _of_column(evidence: model.EdgeEvidence | None, lineage: model.ColumnLineage) -> model.EdgeEvidence | None:
+def _of_column(
+    evidence: model.EdgeEvidence | None, lineage: model.ColumnLineage
+) -> model.EdgeEvidence | None:
     """Return the evidence of an edge, reduced to the queries whose statement wrote the column."""
     statement = lineage.query()
     sources = [_SOURCE_OF_LABEL[label] for label in lineage.labels() if label in _SOURCE_OF_LABEL]
-    source = sources[0] if sources else "EVENT" if evidence is None else evidence.source.partition(", ")[0]
+    source = (
+        sources[0]
+        if sources
+        else "EVENT"
+        if evidence is None
+        else evidence.source.partition(", ")[0]
+    )
     if evidence is None:
         of_statement = (model.EdgeQuery("", statement),) if statement else ()
         return model.EdgeEvidence(source, of_statement) if statement or sources else None
-    queries = tuple(query for query in evidence.queries if not statement or query.statement == statement)
-    return model.EdgeEvidence(source, queries or evidence.queries, 0 if queries else evidence.more_queries)
+    queries = tuple(
+        query for query in evidence.queries if not statement or query.statement == statement
+    )
+    return model.EdgeEvidence(
+        source, queries or evidence.queries, 0 if queries else evidence.more_queries
+    )
 
 
 # -- reasons
@@ -288,11 +348,16 @@ def _of_column(evidence: model.EdgeEvidence | None, lineage: model.ColumnLineage
 def _reasons(chain: _Link, diagnostics: Diagnostics | None, is_read: bool) -> Iterator[_Reason]:
     if diagnostics is None:
         if not chain.steps and not is_read:
-            yield _Reason("no proposal has such an edge; only events show why an edge is missing", "section 7.5")
+            yield _Reason(
+                "no proposal has such an edge; only events show why an edge is missing",
+                "section 7.5",
+            )
         return
     for edge in diagnostics.rejected_edges:
         if edge.urn == chain.dataset:
-            yield _Reason(f"not an {edge.kind}: {edge.reason}", edge.rule, edge.query, edge.statement)
+            yield _Reason(
+                f"not an {edge.kind}: {edge.reason}", edge.rule, edge.query, edge.statement
+            )
     is_complete = chain.steps and (chain.column or any(step.sources for step in chain.steps))
     for gap in diagnostics.gaps:
         if chain.dataset in gap and not is_complete:
@@ -316,7 +381,9 @@ def _lines_of_link(link: _Link, indent: str, title: str) -> Iterator[str]:
     if not link.steps and not link.repeated:
         yield f"{inner}{'no edge leads to it' if not indent else 'no job in these files writes it'}"
     for step in link.steps:
-        yield from _lines_of_evidence("made" if link.column else "written", step, inner, step.transformation)
+        yield from _lines_of_evidence(
+            "made" if link.column else "written", step, inner, step.transformation
+        )
         # Of a condition, a key or an order, no value is in the column.
         verb = "depends on" if step.transformation.startswith("indirect ") else "from"
         for source in step.sources:

@@ -1,4 +1,6 @@
-"""Exports: SVG for documents and pages, Mermaid text for GitHub, GitLab and wikis, JSON for other programs."""
+"""Exports: SVG for documents and pages, Mermaid text for GitHub, GitLab and wikis, JSON for other
+programs.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,18 @@ from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.visualization.layout import Point
 from airflow_provider_spark_datahub.visualization.model import Graph, GraphJob
 from airflow_provider_spark_datahub.visualization.names import Column, dataset_parts, harmless
-from airflow_provider_spark_datahub.visualization.network import COLUMN_HEIGHT, DATASET_HEIGHT, Network, NetworkColumn
+from airflow_provider_spark_datahub.visualization.network import (
+    COLUMN_HEIGHT,
+    DATASET_HEIGHT,
+    Network,
+    NetworkColumn,
+)
 
 _MARGIN = 20
 _ASIDE = 6.0
-"""Distance in pixels of an edge from the middle line that it shares with one in the opposite direction."""
+"""Distance in pixels of an edge from the middle line that it shares with one in the opposite
+direction.
+"""
 _LANES = 26.0
 """Height of the part of a job that lines of columns pass through, in pixels."""
 _LINE = 20
@@ -31,13 +40,19 @@ _STATES = frozenset({"SUCCESS", "FAILURE", "UP_FOR_RETRY"})
 
 def read_asset(name: str) -> str:
     """Return the styles or the script in a file of this package."""
-    return (files("airflow_provider_spark_datahub.visualization") / "assets" / name).read_text(encoding="utf-8")
+    return (files("airflow_provider_spark_datahub.visualization") / "assets" / name).read_text(
+        encoding="utf-8"
+    )
 
 
 def template(name: str, filters: Mapping[str, Callable[..., object]], **values: object) -> Template:
     """Return the template in a file of this package, which escapes every text."""
     environment = Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
     )
     environment.filters |= {"harmless": harmless, "counted": counted, **filters}
     return environment.from_string(read_asset(name), values)
@@ -77,7 +92,10 @@ def _failures(network: Network, width: int) -> list[str]:
     """Return a line for each failed job with its reason, cut at the right edge."""
     most = max(round((width - 2 * _MARGIN) / 7.5), 40)
     failed = {box.urn: f"{box.full}: {box.error}" for box in network.boxes.values() if box.error}
-    return [text if len(text) <= most else f"{text[: most - 1]}…" for text in list(failed.values())[:_MOST_FAILURES]]
+    return [
+        text if len(text) <= most else f"{text[: most - 1]}…"
+        for text in list(failed.values())[:_MOST_FAILURES]
+    ]
 
 
 def _edges(network: Network) -> Iterator[tuple[str, str, str]]:
@@ -92,7 +110,9 @@ def _edges(network: Network) -> Iterator[tuple[str, str, str]]:
             yield source, target, _path(route)
 
 
-def _to_heads(network: Network, source: str, target: str, route: Sequence[Point]) -> tuple[Point, ...]:
+def _to_heads(
+    network: Network, source: str, target: str, route: Sequence[Point]
+) -> tuple[Point, ...]:
     """Return a route that begins and ends beside the names of datasets, above their columns."""
     points = list(route)
     for key, place in ((source, 0), (target, -1)):
@@ -102,7 +122,8 @@ def _to_heads(network: Network, source: str, target: str, route: Sequence[Point]
 
 
 def _column_edges(network: Network) -> Iterator[str]:
-    """Yield a line for each pair of columns whose values go from one to the other, through the job between them.
+    """Yield a line for each pair of columns whose values go from one to the other, through the job
+    between them.
 
     Lines of one job run beside each other in it, in the order of the written columns.
     """
@@ -116,7 +137,10 @@ def _column_edges(network: Network) -> Iterator[str]:
     for job, pairs in steps.items():
         for number, (source_column, target_column) in enumerate(pairs):
             start, end = source_column.partition("-")[0], target_column.partition("-")[0]
-            before, after = network.layout.routes.get((start, job)), network.layout.routes.get((job, end))
+            before, after = (
+                network.layout.routes.get((start, job)),
+                network.layout.routes.get((job, end)),
+            )
             if before and after:
                 lane = _LANES * ((number + 0.5) / len(pairs) - 0.5)
                 middle = [(x, y + lane) for x, y in (*before[1:], *after[:-1])]
@@ -131,7 +155,9 @@ def _row(network: Network, key: str, row: int) -> float:
 
 
 def _path(route: Sequence[Point]) -> str:
-    """Draw a curve from layer to layer, and a straight line through each layer that the link passes."""
+    """Draw a curve from layer to layer, and a straight line through each layer that the link
+    passes.
+    """
     drawn = f"M{route[0][0]:g},{route[0][1]:g}"
     for number, ((x, y), (to_x, to_y)) in enumerate(pairwise(route), 1):
         if number % 2 and y != to_y:
@@ -143,13 +169,17 @@ def _path(route: Sequence[Point]) -> str:
 
 
 MOST_LINKS = 500
-"""Mermaid's limit (``maxEdges``). GitHub does not raise it, and draws nothing if there are more links."""
+"""Mermaid's limit (``maxEdges``). GitHub does not raise it, and draws nothing if there are more
+links.
+"""
 
 _PLAIN = frozenset(" ._-/:=@+,")
 
 
 def render_mermaid(network: Network) -> str:
-    """Return the network as a Mermaid flowchart. Names are escaped: none is read as syntax, markup or a link."""
+    """Return the network as a Mermaid flowchart. Names are escaped: none is read as syntax, markup
+    or a link.
+    """
     lines = ["flowchart LR"]
     for box in network.boxes.values():
         opening, closing = ('(["', '"])') if box.is_job else ('["', '"]')
@@ -178,14 +208,21 @@ def _escaped(text: str) -> str:
 
 
 def render_json(graph: Graph) -> dict[str, Any]:
-    """Return runs, jobs, datasets and problems. Times (since 1970 UTC) and durations are in milliseconds.
+    """Return runs, jobs, datasets and problems. Times (since 1970 UTC) and durations are in
+    milliseconds.
 
-    Runs are a list, parents first; ``parent`` names the run above. Names are not escaped: they are as in the proposals.
+    Runs are a list, parents first; ``parent`` names the run above. Names are not escaped: they are
+    as in the proposals.
     """
-    datasets = dict.fromkeys([*(urn for job in graph.jobs for urn in (*job.inputs, *job.outputs)), *graph.schemas])
+    datasets = dict.fromkeys(
+        [*(urn for job in graph.jobs for urn in (*job.inputs, *job.outputs)), *graph.schemas]
+    )
     return {
         "runs": [
-            {**_parts(run, _RUN), "attempts": [_parts(attempt, _ATTEMPT) for attempt in run.attempts()]}
+            {
+                **_parts(run, _RUN),
+                "attempts": [_parts(attempt, _ATTEMPT) for attempt in run.attempts()],
+            }
             for run in graph.runs()
         ],
         "jobs": [_job(job) for job in graph.jobs],
@@ -201,7 +238,9 @@ _ATTEMPT = "number state started ended duration"
 
 def _parts(whole: object, names: str) -> dict[str, Any]:
     values = ((name, getattr(whole, name)) for name in names.split())
-    return {name: list(value) if isinstance(value, tuple | Mapping) else value for name, value in values}
+    return {
+        name: list(value) if isinstance(value, tuple | Mapping) else value for name, value in values
+    }
 
 
 def _job(job: GraphJob) -> dict[str, Any]:
@@ -229,7 +268,11 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 def _dataset(urn: str, graph: Graph) -> dict[str, Any]:
-    parts = dict(zip(("platform", "name", "env"), dataset_parts(urn) or (None, None, None), strict=True))
+    parts = dict(
+        zip(("platform", "name", "env"), dataset_parts(urn) or (None, None, None), strict=True)
+    )
     types = graph.schemas.get(urn)
-    columns = None if types is None else [{"path": path, "type": type_} for path, type_ in types.items()]
+    columns = (
+        None if types is None else [{"path": path, "type": type_} for path, type_ in types.items()]
+    )
     return {"urn": urn, **parts, "instance": graph.instances.get(urn), "columns": columns}

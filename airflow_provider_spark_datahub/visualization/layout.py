@@ -1,8 +1,9 @@
-"""Layout of boxes and links: layers from left to right with few crossings, and coordinates without overlaps.
+"""Layout of boxes and links: layers from left to right with few crossings, and coordinates without
+overlaps.
 
-This is the layered drawing of Sugiyama, Tagawa and Toda (1981). Cycles are broken, each box gets a layer, a link gets a
-waypoint in each layer that it passes, and the boxes of a layer are sorted so that few links cross. Coordinates are then
-chosen so that links are as straight as the boxes allow.
+This is the layered drawing of Sugiyama, Tagawa and Toda (1981). Cycles are broken, each box gets a
+layer, a link gets a waypoint in each layer that it passes, and the boxes of a layer are sorted so
+that few links cross. Coordinates are then chosen so that links are as straight as the boxes allow.
 """
 
 from __future__ import annotations
@@ -43,15 +44,20 @@ _Neighbours = Mapping[_Place, Sequence[_Place]]
 
 
 def _layer_numbers(boxes: Iterable[str], links: Iterable[Link]) -> dict[str, int]:
-    """Put each box one layer after its last predecessor, or just before its first follower if it has none.
+    """Put each box one layer after its last predecessor, or just before its first follower if it
+    has none.
 
     A link that closes a cycle leads from right to left.
     """
     left, closing = _depth_first(boxes, links)
     forwards = dict.fromkeys(
-        (target, source) if (source, target) in closing else (source, target) for source, target in links
+        (target, source) if (source, target) in closing else (source, target)
+        for source, target in links
     )
-    followers, leaders = _neighbours(forwards), _neighbours((target, source) for source, target in forwards)
+    followers, leaders = (
+        _neighbours(forwards),
+        _neighbours((target, source) for source, target in forwards),
+    )
     numbers: dict[str, int] = {}
     for box in reversed(left):
         numbers[box] = 1 + max((numbers[leader] for leader in leaders.get(box, ())), default=-1)
@@ -62,7 +68,9 @@ def _layer_numbers(boxes: Iterable[str], links: Iterable[Link]) -> dict[str, int
 
 
 def _depth_first(boxes: Iterable[str], links: Iterable[Link]) -> tuple[list[str], set[Link]]:
-    """Return the boxes in the order in which a depth-first search leaves them, and the links that close a cycle."""
+    """Return the boxes in the order in which a depth-first search leaves them, and the links that
+    close a cycle.
+    """
     followers = _neighbours(links)
     left: dict[str, None] = {}
     open_boxes: set[str] = set()
@@ -85,8 +93,12 @@ def _depth_first(boxes: Iterable[str], links: Iterable[Link]) -> tuple[list[str]
     return list(left), closing
 
 
-def _sort_by_neighbours(layer: list[_Place], fixed: Sequence[_Place], neighbours: _Neighbours) -> None:
-    """Sort places by the mean position of their neighbours in the fixed layer; a place without any keeps its own."""
+def _sort_by_neighbours(
+    layer: list[_Place], fixed: Sequence[_Place], neighbours: _Neighbours
+) -> None:
+    """Sort places by the mean position of their neighbours in the fixed layer; a place without any
+    keeps its own.
+    """
     rows = {place: row for row, place in enumerate(fixed)}
     scale = len(fixed) / max(len(layer), 1)
     means: dict[_Place, float] = {}
@@ -121,8 +133,8 @@ class Layout:
     """Coordinates of boxes and links, in pixels from the top left.
 
     :param corners: the top left corner of each box.
-    :param routes: the points of each link: out of its source, straight through each layer that it passes, into its
-        target.
+    :param routes: the points of each link: out of its source, straight through each layer that it
+        passes, into its target.
     """
 
     corners: Mapping[str, Point]
@@ -144,13 +156,22 @@ class Layout:
             laid_out = _Part({box: sizes[box] for box in boxes}, inside).layout()
             top = height + _GAP_BETWEEN_PARTS if height else 0.0
             corners.update({key: (x, y + top) for key, (x, y) in laid_out.corners.items()})
-            routes.update({link: tuple((x, y + top) for x, y in route) for link, route in laid_out.routes.items()})
+            routes.update(
+                {
+                    link: tuple((x, y + top) for x, y in route)
+                    for link, route in laid_out.routes.items()
+                }
+            )
             width, height = max(width, laid_out.width), top + laid_out.height
         return cls(corners, routes, width, height)
 
 
-def _connected_groups(boxes: Iterable[str], links: Sequence[Link]) -> list[tuple[list[str], list[Link]]]:
-    """Return the groups of boxes that links connect, directly or through other boxes, each with its links."""
+def _connected_groups(
+    boxes: Iterable[str], links: Sequence[Link]
+) -> list[tuple[list[str], list[Link]]]:
+    """Return the groups of boxes that links connect, directly or through other boxes, each with its
+    links.
+    """
     leaders = {box: box for box in boxes}
 
     def leader(box: str) -> str:
@@ -187,7 +208,9 @@ class _Part:
         self.chains: dict[Link, tuple[_Place, ...]] = {}
         for source, target in wanted:
             left, right = sorted((source, target), key=numbers.__getitem__)
-            between = [_Waypoint(left, number) for number in range(numbers[left] + 1, numbers[right])]
+            between = [
+                _Waypoint(left, number) for number in range(numbers[left] + 1, numbers[right])
+            ]
             self.columns.update((place, place.layer) for place in between)
             chain: tuple[_Place, ...] = (left, *between, right)
             self.chains[source, target] = chain if left == source else chain[::-1]
@@ -195,9 +218,15 @@ class _Part:
         for place, number in self.columns.items():
             self.layers[number].append(place)
         pairs = (pair for chain in self.chains.values() for pair in pairwise(chain))
-        rightwards = ((one, other) if self.columns[one] < self.columns[other] else (other, one) for one, other in pairs)
+        rightwards = (
+            (one, other) if self.columns[one] < self.columns[other] else (other, one)
+            for one, other in pairs
+        )
         self.steps = list(dict.fromkeys(rightwards))
-        self.before, self.after = _neighbours((right, left) for left, right in self.steps), _neighbours(self.steps)
+        self.before, self.after = (
+            _neighbours((right, left) for left, right in self.steps),
+            _neighbours(self.steps),
+        )
         self.middles: dict[_Place, float] = {}
         self._sort()
 
@@ -231,7 +260,11 @@ class _Part:
             rightwards = self.columns[chain[0]] < self.columns[chain[-1]]
             for place in chain:
                 left, y = lefts[self.columns[place]], round(self.middles[place] - top, 1)
-                right = left + (widths[self.columns[place]] if isinstance(place, _Waypoint) else self.sizes[place][0])
+                right = left + (
+                    widths[self.columns[place]]
+                    if isinstance(place, _Waypoint)
+                    else self.sizes[place][0]
+                )
                 points += [(left, y), (right, y)] if rightwards else [(right, y), (left, y)]
             routes[link] = tuple(points[1:-1])
         return Layout(corners, routes, lefts[-1] + widths[-1], round(bottom - top, 1))
@@ -240,7 +273,9 @@ class _Part:
         return self.sizes[place][1] if isinstance(place, str) else 0.0
 
     def _lefts_and_widths(self) -> tuple[list[float], list[float]]:
-        """Return left edge and width of each layer; the gap after a layer grows with the steepness of its links."""
+        """Return left edge and width of each layer; the gap after a layer grows with the steepness
+        of its links.
+        """
         widths = [
             max((self.sizes[place][0] for place in layer if isinstance(place, str)), default=0.0)
             for layer in self.layers
@@ -256,11 +291,20 @@ class _Part:
         return lefts, widths
 
     def _settle(self) -> None:
-        """Stack the places of each layer, then move them towards their neighbours, layer by layer, to and fro."""
+        """Stack the places of each layer, then move them towards their neighbours, layer by layer,
+        to and fro.
+        """
         packed = [(layer, self._offsets(layer)) for layer in self.layers]
         for layer, offsets in packed:
-            self.middles.update({place: offset - offsets[-1] / 2 for place, offset in zip(layer, offsets, strict=True)})
-        both = _neighbours(pair for left, right in self.steps for pair in ((left, right), (right, left)))
+            self.middles.update(
+                {
+                    place: offset - offsets[-1] / 2
+                    for place, offset in zip(layer, offsets, strict=True)
+                }
+            )
+        both = _neighbours(
+            pair for left, right in self.steps for pair in ((left, right), (right, left))
+        )
         for sweep in range(_ALIGNMENT_SWEEPS):
             rightwards = sweep % 2 == 0
             one_side = self.before if rightwards else self.after
@@ -270,22 +314,32 @@ class _Part:
                 for place in layer:
                     met = [self.middles[other] for other in neighbours.get(place, ())]
                     wanted.append(sum(met) / len(met) if met else self.middles[place])
-                    weights.append((_STRAIGHT if isinstance(place, _Waypoint) else 1.0) * max(len(met), 0.1))
+                    weights.append(
+                        (_STRAIGHT if isinstance(place, _Waypoint) else 1.0) * max(len(met), 0.1)
+                    )
                 self.middles.update(zip(layer, _spread(wanted, weights, offsets), strict=True))
 
     def _offsets(self, layer: Sequence[_Place]) -> list[float]:
         """Return the middles of a layer's places if they are packed as closely as allowed."""
         offsets = [0.0]
         for upper, lower in pairwise(layer):
-            gap = _GAP_BETWEEN_BOXES if isinstance(upper, str) and isinstance(lower, str) else _GAP_BETWEEN_LINKS
+            gap = (
+                _GAP_BETWEEN_BOXES
+                if isinstance(upper, str) and isinstance(lower, str)
+                else _GAP_BETWEEN_LINKS
+            )
             offsets.append(offsets[-1] + (self._height(upper) + self._height(lower)) / 2 + gap)
         return offsets
 
 
-def _spread(wanted: Sequence[float], weights: Sequence[float], offsets: Sequence[float]) -> list[float]:
-    """Return the middles closest to the wanted ones (least squares) that keep the order and the distances.
+def _spread(
+    wanted: Sequence[float], weights: Sequence[float], offsets: Sequence[float]
+) -> list[float]:
+    """Return the middles closest to the wanted ones (least squares) that keep the order and the
+    distances.
 
-    Without the offsets this is isotonic regression, solved by pooling neighbours that violate the order.
+    Without the offsets this is isotonic regression, solved by pooling neighbours that violate the
+    order.
     """
     pools: list[tuple[float, float, int]] = []
     for want, weight, offset in zip(wanted, weights, offsets, strict=True):

@@ -1,4 +1,5 @@
-"""The graph that every view shows: runs with their attempts, and the lineage of jobs, built from proposals.
+"""The graph that every view shows: runs with their attempts, and the lineage of jobs, built from
+proposals.
 
 The latest aspect wins, run events add up, patches change edges.
 
@@ -23,13 +24,18 @@ from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.visualization.names import Column, JobParts, harmless, last_part
 
 MOST_UPSTREAMS = 6
-"""Upstream runs that a view names; a mapped task has as many as its upstream task has map indexes."""
+"""Upstream runs that a view names; a mapped task has as many as its upstream task has map indexes.
+"""
 _TRACEBACK = "Traceback (most recent call last):"
 _COUNT = re.compile("[0-9]{1,18}")
 _TRANSFORMATION_TYPES = re.compile(r"(IN)?DIRECT:[A-Z_]+(,(IN)?DIRECT:[A-Z_]+)*")
 _RUN = "dataProcessInstance"
-_STATEMENT = "statement."  # prefix of the job properties with the statements that edges name as evidence
-_NO_QUERY_PARTS = 3  # parts that follow the transformation in a patch's path: downstream, query, upstream
+_STATEMENT = (
+    "statement."  # prefix of the job properties with the statements that edges name as evidence
+)
+_NO_QUERY_PARTS = (
+    3  # parts that follow the transformation in a patch's path: downstream, query, upstream
+)
 _LATEST_WINS = {
     "dataProcessInstanceProperties": _RUN,
     "dataProcessInstanceRelationships": _RUN,
@@ -39,7 +45,11 @@ _LATEST_WINS = {
     "dataPlatformInstance": "dataset",
     "schemaMetadata": "dataset",
 }
-_PATCHED_SIDES = {"inputDatasetEdges": "inputs", "outputDatasetEdges": "outputs", "inputDatajobEdges": "jobs"}
+_PATCHED_SIDES = {
+    "inputDatasetEdges": "inputs",
+    "outputDatasetEdges": "outputs",
+    "inputDatajobEdges": "jobs",
+}
 
 _Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -68,7 +78,8 @@ class _Result(Struct, frozen=True):
 
 
 class _RunStateEvent(Struct, frozen=True):
-    """Content of a ``dataProcessInstanceRunEvent``; time (since 1970 UTC) and duration in milliseconds.
+    """Content of a ``dataProcessInstanceRunEvent``; time (since 1970 UTC) and duration in
+    milliseconds.
 
     :param attempt: the try number, from 1.
     """
@@ -81,7 +92,9 @@ class _RunStateEvent(Struct, frozen=True):
 
     @property
     def result(self) -> str | None:
-        """The result of a ``COMPLETE`` event: ``SUCCESS``, ``FAILURE``, ``UP_FOR_RETRY`` or ``SKIPPED``."""
+        """The result of a ``COMPLETE`` event: ``SUCCESS``, ``FAILURE``, ``UP_FOR_RETRY`` or
+        ``SKIPPED``.
+        """
         return self.outcome.type or None if self.outcome else None
 
     def attempt_among(self, attempts: Sequence[Attempt]) -> Attempt | None:
@@ -166,7 +179,9 @@ class RunNode:
 
     @property
     def error(self) -> str | None:
-        """Spark's message about the run's failure, in one or more lines; ``None`` without a failure or a message."""
+        """Spark's message about the run's failure, in one or more lines; ``None`` without a failure
+        or a message.
+        """
         failed = self.state not in ("", "SUCCESS", "RUNNING", "SKIPPED")
         return self.properties.get("errorMessage", "").strip() or None if failed else None
 
@@ -174,14 +189,20 @@ class RunNode:
     def reason(self) -> str:
         """The reason of the run's failure in one line; empty if :attr:`error` is ``None``.
 
-        If a Python exception ended a Spark task, Spark's message begins with the task. The exception comes after the
-        traceback.
+        If a Python exception ended a Spark task, Spark's message begins with the task. The
+        exception comes after the traceback.
         """
         error = self.error or ""
         first, _, rest = error.partition("\n")
         if first.endswith(_TRACEBACK):
-            exception = next((line for line in rest.split("\n") if line and not line[0].isspace()), "")
-            return f"{exception} ({first.removesuffix(_TRACEBACK).rstrip(': ')})" if exception else first
+            exception = next(
+                (line for line in rest.split("\n") if line and not line[0].isspace()), ""
+            )
+            return (
+                f"{exception} ({first.removesuffix(_TRACEBACK).rstrip(': ')})"
+                if exception
+                else first
+            )
         return first
 
     def attempts(self) -> list[Attempt]:
@@ -196,22 +217,38 @@ class RunNode:
             else:
                 attempt.ended = event.time
                 attempt.result = event.result or attempt.result
-                attempt.duration = event.duration if event.duration is not None else attempt.duration
+                attempt.duration = (
+                    event.duration if event.duration is not None else attempt.duration
+                )
         for attempt in attempts:
-            if attempt.duration is None and attempt.started is not None and attempt.ended is not None:
+            if (
+                attempt.duration is None
+                and attempt.started is not None
+                and attempt.ended is not None
+            ):
                 attempt.duration = attempt.ended - attempt.started
         return sorted(attempts, key=lambda attempt: attempt.number or 0)
 
     def only_attempt(self) -> Attempt | None:
-        """Return the attempt of a run whose events name no attempts: it is shown on the line of the run itself."""
+        """Return the attempt of a run whose events name no attempts: it is shown on the line of the
+        run itself.
+        """
         attempts = self.attempts()
-        return attempts[-1] if attempts and all(attempt.number is None for attempt in attempts) else None
+        return (
+            attempts[-1]
+            if attempts and all(attempt.number is None for attempt in attempts)
+            else None
+        )
 
     def title(self) -> tuple[str, str, str]:
         """Return the kind, the name, and a note that identifies the run if the name does not."""
         orchestrator, flow, job = JobParts.of(self.template or "")
         subject = flow if job is None else self.job_name or job
-        kind = str(orchestrator).capitalize() if self.kind is RunKind.APPLICATION_RUN else str(self.kind)
+        kind = (
+            str(orchestrator).capitalize()
+            if self.kind is RunKind.APPLICATION_RUN
+            else str(self.kind)
+        )
         if subject is None:
             return kind, harmless(self.name), ""
         if self.kind is RunKind.TASK_RUN:
@@ -223,7 +260,9 @@ class RunNode:
 
 @dataclass(frozen=True, slots=True)
 class TreeItem:
-    """An item of the displayed run tree: a run, or one of its attempts with the runs that started during it."""
+    """An item of the displayed run tree: a run, or one of its attempts with the runs that started
+    during it.
+    """
 
     run: RunNode
     attempt: Attempt | None = None
@@ -240,7 +279,9 @@ class TreeItem:
         return (self.attempt or self.run).state == "FAILURE"
 
     def children(self) -> list[TreeItem]:
-        """Return the attempts of a run, each with the applications that started during it, then all other runs."""
+        """Return the attempts of a run, each with the applications that started during it, then all
+        other runs.
+        """
         if self.attempt is not None:
             return [TreeItem(run) for run in self.runs_during]
         attempts = self.run.attempts()
@@ -248,7 +289,11 @@ class TreeItem:
         items = []
         if any(attempt.number is not None for attempt in attempts):
             for attempt in attempts:
-                during = [run for run in remaining if run.kind is RunKind.APPLICATION_RUN and attempt.covers(run)]
+                during = [
+                    run
+                    for run in remaining
+                    if run.kind is RunKind.APPLICATION_RUN and attempt.covers(run)
+                ]
                 remaining = [run for run in remaining if run not in during]
                 items.append(TreeItem(self.run, attempt, tuple(during)))
         return [*items, *(TreeItem(run) for run in remaining)]
@@ -258,8 +303,8 @@ class TreeItem:
 class ColumnLineage:
     """The columns that an output column comes from.
 
-    :param transformation: as in the proposal. OpenLineage's types may come first (``-- DIRECT:IDENTITY``), the query
-        on the lines below them.
+    :param transformation: as in the proposal. OpenLineage's types may come first (``--
+        DIRECT:IDENTITY``), the query on the lines below them.
     """
 
     output: Column
@@ -267,11 +312,15 @@ class ColumnLineage:
     transformation: str | None = None
 
     def labels(self) -> tuple[str, ...]:
-        """Return the transformations in a few words: ``("identity", "indirect filter")``, else their first line."""
+        """Return the transformations in a few words: ``("identity", "indirect filter")``, else
+        their first line.
+        """
         return _labels_and_query(self.transformation or "")[0]
 
     def query(self) -> str:
-        """Return the query: the lines below the types; all lines if there are several and the first has no types."""
+        """Return the query: the lines below the types; all lines if there are several and the first
+        has no types.
+        """
         return _labels_and_query(self.transformation or "")[1]
 
 
@@ -281,7 +330,10 @@ def _labels_and_query(transformation: str) -> tuple[tuple[str, ...], str]:
     first, rest = first.strip().removeprefix("-- ").strip(), rest.strip()
     if not _TRANSFORMATION_TYPES.fullmatch(first):
         return (first,), f"{first}\n{rest}" if rest else ""
-    kinds = (kind.removeprefix("DIRECT:").replace(":", " ").replace("_", " ").lower() for kind in first.split(","))
+    kinds = (
+        kind.removeprefix("DIRECT:").replace(":", " ").replace("_", " ").lower()
+        for kind in first.split(",")
+    )
     return tuple(kinds), rest
 
 
@@ -298,8 +350,10 @@ _SOURCES = {
 class EdgeQuery:
     """A query that is evidence of an edge.
 
-    :param run: OpenLineage's run id; ``execution 7`` for an execution that is only in Spark's event log.
-    :param statement: the query's statement, or else its name in the events; empty if neither is known.
+    :param run: OpenLineage's run id; ``execution 7`` for an execution that is only in Spark's event
+        log.
+    :param statement: the query's statement, or else its name in the events; empty if neither is
+        known.
     """
 
     run: str
@@ -319,14 +373,18 @@ class EdgeEvidence:
     more_queries: int = 0
 
     @classmethod
-    def of(cls, properties: Mapping[str, str], statements: Mapping[str, str]) -> EdgeEvidence | None:
+    def of(
+        cls, properties: Mapping[str, str], statements: Mapping[str, str]
+    ) -> EdgeEvidence | None:
         """Read the properties of an edge; ``None`` if they do not name its source.
 
         :param statements: statements of the job, by id.
         """
         if "source" not in properties:
             return None
-        pairs = [query.partition(" ") for query in properties.get("queries", "").split(", ") if query]
+        pairs = [
+            query.partition(" ") for query in properties.get("queries", "").split(", ") if query
+        ]
         queries = [EdgeQuery(run_id, statements.get(identity, "")) for run_id, _, identity in pairs]
         executions = [number for number in properties.get("executions", "").split(", ") if number]
         more = [properties.get(name, "") for name in ("moreQueries", "moreExecutions")]
@@ -357,7 +415,8 @@ class GraphJob:
 
     :param name: the name in its ``dataJobInfo``, else its id.
     :param inputs: the evidence of the edge, if it is known, by dataset URN; ``outputs`` likewise.
-    :param upstream_jobs: the URNs of the DataJobs that it names as inputs: the Airflow task that started it.
+    :param upstream_jobs: the URNs of the DataJobs that it names as inputs: the Airflow task that
+        started it.
     """
 
     urn: str
@@ -368,12 +427,13 @@ class GraphJob:
     upstream_jobs: tuple[str, ...] = ()
 
     def steps(self) -> list[GraphJob]:
-        """Return one step for each table that the job writes, if the job reads its own outputs and has column lineage.
+        """Return one step for each table that the job writes, if the job reads its own outputs and
+        has column lineage.
 
-        Without steps, such a job and its tables would only point at each other, and the order of its queries would be
-        lost. Steps are in the order of the proposals, which is the order of the queries. An input without column
-        lineage belongs to every step, since any of them may have read it. A step to an output without column lineage
-        has all inputs.
+        Without steps, such a job and its tables would only point at each other, and the order of
+        its queries would be lost. Steps are in the order of the proposals, which is the order of
+        the queries. An input without column lineage belongs to every step, since any of them may
+        have read it. A step to an output without column lineage has all inputs.
         """
         by_output: dict[str, list[ColumnLineage]] = {}
         for lineage in self.columns:
@@ -384,7 +444,10 @@ class GraphJob:
         unnamed = [urn for urn in self.inputs if urn not in with_columns and urn not in by_output]
         steps = []
         for output, lineages in by_output.items():
-            read = [*(column.dataset for lineage in lineages for column in lineage.inputs), *unnamed]
+            read = [
+                *(column.dataset for lineage in lineages for column in lineage.inputs),
+                *unnamed,
+            ]
             inputs = {urn: self.inputs.get(urn) for urn in read}
             outputs = {output: self.outputs.get(output)}
             steps.append(replace(self, inputs=inputs, outputs=outputs, columns=tuple(lineages)))
@@ -408,9 +471,11 @@ class Graph:
     :param roots: the runs whose parent is not there, by time.
     :param jobs: the DataJobs that have lineage, in the order of the proposals.
     :param instances: the platform instances by dataset URN.
-    :param schemas: by dataset URN, the type of each column (``decimal(10,2)``) by its path (``address.street``).
+    :param schemas: by dataset URN, the type of each column (``decimal(10,2)``) by its path
+        (``address.street``).
     :param read: number of all proposals.
-    :param problems: one sentence for each proposal that was skipped and each contradiction that was resolved.
+    :param problems: one sentence for each proposal that was skipped and each contradiction that was
+        resolved.
     """
 
     roots: tuple[RunNode, ...] = ()
@@ -424,9 +489,9 @@ class Graph:
     def of(cls, proposals: Iterable[Proposal]) -> Graph:
         """Build the graph of a set of proposals.
 
-        The last ``UPSERT`` of an aspect replaces those before it. Run events add up, duplicates are dropped. A
-        ``PATCH`` of ``dataJobInputOutput`` changes the edges that are known at that point. Malformed proposals are
-        skipped and reported in :attr:`problems`.
+        The last ``UPSERT`` of an aspect replaces those before it. Run events add up, duplicates are
+        dropped. A ``PATCH`` of ``dataJobInputOutput`` changes the edges that are known at that
+        point. Malformed proposals are skipped and reported in :attr:`problems`.
         """
         builder = _GraphBuilder()
         for proposal in proposals:
@@ -460,17 +525,22 @@ class Graph:
             waiting.extend(reversed(run.children))
 
     def distinct_jobs(self) -> list[GraphJob]:
-        """Return the jobs without Airflow tasks that only repeat the lineage of the Spark applications they started.
+        """Return the jobs without Airflow tasks that only repeat the lineage of the Spark
+        applications they started.
 
-        Without DataHub's own plugin, an Airflow task has the datasets of its Spark job. If both were drawn, each edge
-        would appear twice.
+        Without DataHub's own plugin, an Airflow task has the datasets of its Spark job. If both
+        were drawn, each edge would appear twice.
         """
         started: dict[str, set[tuple[str, str]]] = {}
         for job in self.jobs:
             for upstream in job.upstream_jobs:
                 if upstream != job.urn and JobParts.of(job.urn).orchestrator != "airflow":
                     started.setdefault(upstream, set()).update(job.dataset_edges())
-        return [job for job in self.jobs if job.urn not in started or not job.dataset_edges() <= started[job.urn]]
+        return [
+            job
+            for job in self.jobs
+            if job.urn not in started or not job.dataset_edges() <= started[job.urn]
+        ]
 
 
 # Aspects, as far as a view shows them. Lists and texts may be missing or null.
@@ -546,7 +616,9 @@ class _GraphBuilder:
         try:
             self._take_aspect(proposal.entity_urn, proposal.aspect_name, proposal)
         except msgspec.ValidationError as error:
-            self.problems.append(f"{proposal.aspect_name} of {proposal.entity_urn} skipped: {error}")
+            self.problems.append(
+                f"{proposal.aspect_name} of {proposal.entity_urn} skipped: {error}"
+            )
 
     def _take_aspect(self, urn: str, name: str, proposal: Proposal) -> None:
         if not urn.startswith("urn:li:"):
@@ -554,7 +626,9 @@ class _GraphBuilder:
         patch = proposal.change_type == "PATCH"
         if name == "dataJobInputOutput":
             edges = self.edges.get(urn, _Edges())
-            self.edges[urn] = edges.patched(proposal.aspect) if patch else _Edges.of_aspect(proposal.aspect)
+            self.edges[urn] = (
+                edges.patched(proposal.aspect) if patch else _Edges.of_aspect(proposal.aspect)
+            )
         elif patch:
             return  # of an aspect that no view shows
         elif name == "dataProcessInstanceRunEvent":
@@ -575,7 +649,10 @@ class _GraphBuilder:
                 if (instance := aspects.get("dataPlatformInstance", _NOTHING).instance)
             },
             schemas={
-                urn: {Column.plain_path(each.field_path): each.native_data_type or "" for each in schema.fields or ()}
+                urn: {
+                    Column.plain_path(each.field_path): each.native_data_type or ""
+                    for each in schema.fields or ()
+                }
                 for urn, aspects in self.latest.items()
                 if (schema := aspects.get("schemaMetadata"))
             },
@@ -620,7 +697,10 @@ class _GraphBuilder:
             for (output, transformation), inputs in edges.columns.items()
         )
         inputs, outputs = (
-            {dataset: EdgeEvidence.of(properties, statements) for dataset, properties in side.items()}
+            {
+                dataset: EdgeEvidence.of(properties, statements)
+                for dataset, properties in side.items()
+            }
             for side in (edges.inputs, edges.outputs)
         )
         name = info.name or (last_part(urn) if job_id is None else job_id)
@@ -629,16 +709,22 @@ class _GraphBuilder:
     def _tree(self, runs: Mapping[str, RunNode]) -> list[RunNode]:
         """Put every run below its parent, and return the runs without one, all by time."""
         roots: list[RunNode] = []
-        for run in sorted(runs.values(), key=lambda run: (math.inf if run.started is None else run.started, run.name)):
+        for run in sorted(
+            runs.values(),
+            key=lambda run: (math.inf if run.started is None else run.started, run.name),
+        ):
             siblings = runs[run.parent].children if run.parent and run.parent in runs else roots
             siblings.append(run)
         shown = {run.urn for run in Graph(tuple(roots)).runs()}
-        self.problems += (f"{urn} is not shown: its parents form a cycle" for urn in runs if urn not in shown)
+        self.problems += (
+            f"{urn} is not shown: its parents form a cycle" for urn in runs if urn not in shown
+        )
         return roots
 
 
 class _Edges(Struct):
-    """Edges of a DataJob, in the order in which the proposals name them; those to datasets with their properties.
+    """Edges of a DataJob, in the order in which the proposals name them; those to datasets with
+    their properties.
 
     :param columns: the input columns by output column and transformation.
     """
@@ -663,7 +749,9 @@ class _Edges(Struct):
         return edges
 
     def patched(self, patch: Any) -> _Edges:
-        """Return these edges with a JSON patch applied; operations on other parts of the aspect are ignored."""
+        """Return these edges with a JSON patch applied; operations on other parts of the aspect are
+        ignored.
+        """
         operations = patch.get("patch") if isinstance(patch, Mapping) else patch
         columns = {key: dict(inputs) for key, inputs in self.columns.items()}
         edges = _Edges(dict(self.inputs), dict(self.outputs), dict(self.jobs), columns)
@@ -671,23 +759,30 @@ class _Edges(Struct):
             edges._apply(operation)
         return edges
 
-    def _add_column(self, downstream: str, transformation: str | None, upstreams: Sequence[str]) -> None:
+    def _add_column(
+        self, downstream: str, transformation: str | None, upstreams: Sequence[str]
+    ) -> None:
         sources = self.columns.setdefault((_column(downstream), transformation or None), {})
         sources.update(dict.fromkeys(map(_column, upstreams)))
 
     def _apply(self, operation: _Operation) -> None:
-        first, *rest = (part.replace("~1", "/").replace("~0", "~") for part in operation.path[1:].split("/"))
+        first, *rest = (
+            part.replace("~1", "/").replace("~0", "~") for part in operation.path[1:].split("/")
+        )
         if first in _PATCHED_SIDES and rest:
             side: dict[str, Mapping[str, str]] = getattr(self, _PATCHED_SIDES[first])
             if operation.op == "remove":
                 side.pop("/".join(rest), None)
             else:
-                side["/".join(rest)] = msgspec.convert(operation.value or {}, _EdgeProperties).properties or {}
+                side["/".join(rest)] = (
+                    msgspec.convert(operation.value or {}, _EdgeProperties).properties or {}
+                )
         elif first == "fineGrainedLineages" and len(rest) > _NO_QUERY_PARTS:
             self._apply_column(rest, operation.op)
 
     def _apply_column(self, parts: list[str], kind: str) -> None:
-        # Some producers do not escape the "/" of a query, which splits the transformation: count from the end.
+        # Some producers do not escape the "/" of a query, which splits the transformation: count
+        # from the end.
         downstream, upstream = parts[-3], parts[-1]
         text = "/".join(parts[:-3])
         transformation = None if text == "NONE" else text
@@ -708,7 +803,11 @@ def _column(urn: str) -> Column:
     return column
 
 
-def _properties_by_urn(edges: Sequence[_Edge] | None, urns: Sequence[str] | None) -> dict[str, Mapping[str, str]]:
+def _properties_by_urn(
+    edges: Sequence[_Edge] | None, urns: Sequence[str] | None
+) -> dict[str, Mapping[str, str]]:
     """Return the properties of edges by URN; edges of the older list of plain URNs have none."""
-    by_urn: dict[str, Mapping[str, str]] = {edge.destination_urn: edge.properties or {} for edge in edges or ()}
+    by_urn: dict[str, Mapping[str, str]] = {
+        edge.destination_urn: edge.properties or {} for edge in edges or ()
+    }
     return by_urn | {urn: {} for urn in urns or () if urn not in by_urn}

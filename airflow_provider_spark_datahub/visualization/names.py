@@ -1,4 +1,6 @@
-"""URNs, times and texts for people: parsed, shortened, and without characters that control a terminal or browser."""
+"""URNs, times and texts for people: parsed, shortened, and without characters that control a
+terminal or browser.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def dataset_parts(urn: str) -> tuple[str, str, str] | None:
 
 
 class Column(NamedTuple):
-    """A column of a dataset, with its path as people write it; without a path, the dataset as a whole."""
+    """A column of a dataset, with its path as people write it; without a path, the dataset as a
+    whole.
+    """
 
     dataset: str
     path: str
@@ -48,7 +52,9 @@ class Column(NamedTuple):
 
     @staticmethod
     def plain_path(path: str) -> str:
-        """Return a field path without the bracketed types that version 2 of DataHub's field paths contains."""
+        """Return a field path without the bracketed types that version 2 of DataHub's field paths
+        contains.
+        """
         return _TYPE_OF_PATH.sub("", path).removesuffix(".") or path
 
 
@@ -58,7 +64,9 @@ def last_part(urn: str) -> str:
 
 
 def _decoded(part: str) -> str:
-    """Undo the %-encoding that acryl-datahub gives the reserved characters ``%``, ``,``, ``(`` and ``)`` of a URN."""
+    """Undo the %-encoding that acryl-datahub gives the reserved characters ``%``, ``,``, ``(`` and
+    ``)`` of a URN.
+    """
     return _ENCODED.sub(lambda match: chr(int(match[1], 16)), part)
 
 
@@ -87,7 +95,9 @@ def harmless(text: str) -> str:
 
 
 def harmless_lines(text: str) -> str:
-    """Return a query with its line breaks, and with all other characters escaped as :func:`harmless` does."""
+    """Return a query with its line breaks, and with all other characters escaped as
+    :func:`harmless` does.
+    """
     return printable_lines(_cut(text, _LONGEST_QUERY))
 
 
@@ -101,7 +111,8 @@ class ShortName:
 
     :param platform: e.g. ``hive``; empty if the URN is malformed.
     :param name: the name without platform instance.
-    :param note: platform instance and environment if they are not the usual ones, e.g. ``(eu, DEV)``.
+    :param note: platform instance and environment if they are not the usual ones, e.g. ``(eu,
+        DEV)``.
     """
 
     platform: str
@@ -146,11 +157,16 @@ class ShortNames:
         """Return for each dataset the shortest end of its name that identifies it among the others."""
         names = {urn: self.of(urn) for urn in dict.fromkeys(urns)}
         taken = Counter(tail for name in names.values() for tail in set(name.tails()))
-        return {urn: next((end for end in name.tails() if taken[end] == 1), name.text) for urn, name in names.items()}
+        return {
+            urn: next((end for end in name.tails() if taken[end] == 1), name.text)
+            for urn, name in names.items()
+        }
 
 
 def format_duration(milliseconds: int | None) -> str:
-    """Return a duration for people: ``12.3 s``, ``4 min 12 s``, ``1 h 04 min``; empty if it is unknown."""
+    """Return a duration for people: ``12.3 s``, ``4 min 12 s``, ``1 h 04 min``; empty if it is
+    unknown.
+    """
     if milliseconds is None:
         return ""
     if milliseconds < _MINUTE_MS - _HALF_TENTH_MS:

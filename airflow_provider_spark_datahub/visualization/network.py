@@ -1,4 +1,6 @@
-"""The lineage of a graph as a network: labelled boxes for datasets and jobs, the links between them, their layout."""
+"""The lineage of a graph as a network: labelled boxes for datasets and jobs, the links between
+them, their layout.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from functools import lru_cache
 from zlib import crc32
 
 from airflow_provider_spark_datahub.visualization.layout import Layout, Link, Size
-from airflow_provider_spark_datahub.visualization.model import ColumnLineage, EdgeEvidence, Graph, GraphJob, RunNode
+from airflow_provider_spark_datahub.visualization.model import (
+    ColumnLineage,
+    EdgeEvidence,
+    Graph,
+    GraphJob,
+    RunNode,
+)
 from airflow_provider_spark_datahub.visualization.names import (
     Column,
     JobParts,
@@ -52,7 +60,8 @@ class ColumnSource:
     :param column: its key.
     :param label: the transformation, in a few words.
     :param job: the key of the job.
-    :param statement: the number of the statement among those of the written dataset, from 1; 0 if there is none.
+    :param statement: the number of the statement among those of the written dataset, from 1; 0 if
+        there is none.
     """
 
     column: str
@@ -97,7 +106,8 @@ class Box:
 
     :param key: ``d1`` or ``j1``: safe to use as an id in HTML.
     :param title: its name, shortened to fit the box.
-    :param note: the second line: platform and path of a dataset, orchestrator and last result of a job.
+    :param note: the second line: platform and path of a dataset, orchestrator and last result of a
+        job.
     :param full: its whole name.
     :param platform: of a dataset, as in its URN; empty if it has none.
     :param state: of a job, the result of its last run; empty if it is unknown.
@@ -128,7 +138,10 @@ class Box:
         """Return width and height in pixels, with room for the columns or without."""
         columns = self.columns if unfolded else ()
         names = [_text_width(column.label, _COLUMN_SIZE) for column in columns]
-        wanted = max(_text_width(self.title, _TITLE_SIZE), _text_width(self.note, _NOTE_SIZE), *names) + _PADDING
+        wanted = (
+            max(_text_width(self.title, _TITLE_SIZE), _text_width(self.note, _NOTE_SIZE), *names)
+            + _PADDING
+        )
         width = min(max(_LEAST_WIDTH, wanted), _MOST_WIDTH + _PADDING)
         below = (len(columns) + 0.5) * COLUMN_HEIGHT if columns else 0.0
         return round(width), _JOB_HEIGHT if self.is_job else DATASET_HEIGHT + below
@@ -153,11 +166,18 @@ class Network:
     @classmethod
     def of(cls, graph: Graph, *, unfolded: bool = False) -> Network:
         """Lay out the lineage of a graph."""
-        with_edges = (step for job in graph.distinct_jobs() for step in job.steps() if _sources(step) or _targets(step))
+        with_edges = (
+            step
+            for job in graph.distinct_jobs()
+            for step in job.steps()
+            if _sources(step) or _targets(step)
+        )
         jobs = {f"j{number}": job for number, job in enumerate(with_edges, 1)}
         names = ShortNames(graph.instances)
         sides = {key: (_sources(job), _targets(job)) for key, job in jobs.items()}
-        urns = dict.fromkeys(urn for sources, targets in sides.values() for urn in (*sources, *targets))
+        urns = dict.fromkeys(
+            urn for sources, targets in sides.values() for urn in (*sources, *targets)
+        )
         keys = {urn: f"d{number}" for number, urn in enumerate(urns, 1)}
         tails, last_runs = names.tails(urns), graph.last_runs()
         links: list[Link] = []
@@ -193,15 +213,24 @@ class Network:
 
     @property
     def platform_colours(self) -> dict[str, int]:
-        """The number of each platform's colour, which is the same in every picture, in alphabetical order."""
+        """The number of each platform's colour, which is the same in every picture, in alphabetical
+        order.
+        """
         usual = {platform: number for number, platform in enumerate(_USUAL_PLATFORMS)}
         platforms = sorted({box.platform for box in self.datasets} - {""})
-        return {platform: usual.get(platform, crc32(platform.encode())) % _PLATFORM_COLOURS for platform in platforms}
+        return {
+            platform: usual.get(platform, crc32(platform.encode())) % _PLATFORM_COLOURS
+            for platform in platforms
+        }
 
     @property
     def column_edges(self) -> int:
         """The number of pairs of columns whose values or rows go from one to the other."""
-        return sum(len({source.column for source in column.sources}) for box in self.datasets for column in box.columns)
+        return sum(
+            len({source.column for source in column.sources})
+            for box in self.datasets
+            for column in box.columns
+        )
 
     @property
     def job_count(self) -> int:
@@ -210,9 +239,13 @@ class Network:
 
 
 def _evidence(job: GraphJob) -> Iterator[tuple[str, bool, EdgeEvidence]]:
-    """Yield the datasets of the edges that have evidence, whether the job writes them, and the evidence."""
+    """Yield the datasets of the edges that have evidence, whether the job writes them, and the
+    evidence.
+    """
     # A job that is drawn write by write has the evidence of all of its reads.
-    queries_of_writes = {query for evidence in job.outputs.values() if evidence for query in evidence.queries}
+    queries_of_writes = {
+        query for evidence in job.outputs.values() if evidence for query in evidence.queries
+    }
     for urn, evidence in job.outputs.items():
         if evidence:
             yield urn, True, evidence
@@ -224,7 +257,9 @@ def _evidence(job: GraphJob) -> Iterator[tuple[str, bool, EdgeEvidence]]:
 
 def _sources(job: GraphJob) -> dict[str, None]:
     """Return the datasets that the job reads, with those that only its column lineage names."""
-    return dict.fromkeys([*job.inputs, *(source.dataset for lineage in job.columns for source in lineage.inputs)])
+    return dict.fromkeys(
+        [*job.inputs, *(source.dataset for lineage in job.columns for source in lineage.inputs)]
+    )
 
 
 def _targets(job: GraphJob) -> dict[str, None]:
@@ -246,8 +281,14 @@ def _job_box(key: str, job: GraphJob, last_run: RunNode | None) -> Box:
     orchestrator, flow, job_id = JobParts.of(job.urn)
     # The number of a step follows the name.
     names = job.name, job.name.rsplit(" ", 1)[0]
-    place = next((part for part in (flow, job_id) if part not in names), None) if job_id is not None else None
-    note = " ".join(harmless(part) for part in ((orchestrator or "job").capitalize(), place) if part)
+    place = (
+        next((part for part in (flow, job_id) if part not in names), None)
+        if job_id is not None
+        else None
+    )
+    note = " ".join(
+        harmless(part) for part in ((orchestrator or "job").capitalize(), place) if part
+    )
     state = harmless(last_run.state)[:12] if last_run else ""
     note = _cut(f"{note} · {state}" if state else note, _NOTE_SIZE)
     reason = harmless(last_run.reason) if last_run and state == "FAILURE" else ""
@@ -255,7 +296,9 @@ def _job_box(key: str, job: GraphJob, last_run: RunNode | None) -> Box:
 
 
 def _text_width(text: str, size: float) -> float:
-    """Estimate the width of a text in a sans-serif font of this size, in pixels; rather too wide than too narrow."""
+    """Estimate the width of a text in a sans-serif font of this size, in pixels; rather too wide
+    than too narrow.
+    """
     return sum(map(_em, text)) * size
 
 
@@ -285,7 +328,9 @@ class _Columns:
     """Columns of all datasets, each with a key, and the statements that write them."""
 
     def __init__(self, graph: Graph, jobs: Mapping[str, GraphJob], keys: Mapping[str, str]) -> None:
-        self.sources: dict[Column, dict[Column, dict[tuple[str, _Statement | None, str], None]]] = {}
+        self.sources: dict[
+            Column, dict[Column, dict[tuple[str, _Statement | None, str], None]]
+        ] = {}
         self.numbers: dict[str, dict[_Statement, int]] = {urn: {} for urn in keys}
         self.types = {urn: dict(graph.schemas.get(urn, {})) for urn in keys}
         for key, job in jobs.items():
@@ -313,13 +358,22 @@ class _Columns:
         return tuple((job, harmless_lines(query)) for job, query in self.numbers[urn])
 
     def of(self, urn: str) -> tuple[NetworkColumn, ...]:
-        return tuple(self._column(Column(urn, path), type_) for path, type_ in self.types[urn].items())
+        return tuple(
+            self._column(Column(urn, path), type_) for path, type_ in self.types[urn].items()
+        )
 
     def _column(self, column: Column, type_: str) -> NetworkColumn:
         numbers = self.numbers[column.dataset]
         sources = tuple(
-            ColumnSource(self.column_keys[source], harmless(label), job, numbers[statement] if statement else 0)
+            ColumnSource(
+                self.column_keys[source],
+                harmless(label),
+                job,
+                numbers[statement] if statement else 0,
+            )
             for source, reasons in self.sources.get(column, {}).items()
             for job, statement, label in reasons
         )
-        return NetworkColumn(self.column_keys[column], harmless(column.path), harmless(type_), sources)
+        return NetworkColumn(
+            self.column_keys[column], harmless(column.path), harmless(type_), sources
+        )

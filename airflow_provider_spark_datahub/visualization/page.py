@@ -1,6 +1,8 @@
-"""The HTML page: runs, lineage, tables with their columns, and problems, in one file that loads nothing.
+"""The HTML page: runs, lineage, tables with their columns, and problems, in one file that loads
+nothing.
 
-``assets/page.html`` is its template, in which every text is escaped. This module prepares what it shows.
+``assets/page.html`` is its template, in which every text is escaped. This module prepares what it
+shows.
 """
 
 from __future__ import annotations
@@ -19,9 +21,24 @@ from jinja2 import Template
 from markupsafe import Markup, escape
 
 from airflow_provider_spark_datahub.visualization.export import read_asset, render_svg, template
-from airflow_provider_spark_datahub.visualization.model import MOST_UPSTREAMS, Graph, RunKind, RunNode, TreeItem
-from airflow_provider_spark_datahub.visualization.names import format_duration, format_time, harmless_lines
-from airflow_provider_spark_datahub.visualization.network import Box, ColumnSource, Network, NetworkColumn
+from airflow_provider_spark_datahub.visualization.model import (
+    MOST_UPSTREAMS,
+    Graph,
+    RunKind,
+    RunNode,
+    TreeItem,
+)
+from airflow_provider_spark_datahub.visualization.names import (
+    format_duration,
+    format_time,
+    harmless_lines,
+)
+from airflow_provider_spark_datahub.visualization.network import (
+    Box,
+    ColumnSource,
+    Network,
+    NetworkColumn,
+)
 
 _SHORT = 24
 _JOINT = re.compile(r"[./_,]+(?=.)")
@@ -32,7 +49,8 @@ class AttemptRow:
     """Row of an attempt, or of a run with several of them.
 
     :param names: of the task and its attempt, or of the DAG and the run; a cell each.
-    :param states: ``delivered``, ``pending``, ``quarantined``, ``unfinished`` or any other word; a cell each.
+    :param states: ``delivered``, ``pending``, ``quarantined``, ``unfinished`` or any other word; a
+        cell each.
     :param facts: counts and the connections, in a few words; a cell each.
     :param notes: reasons and warnings, one sentence each.
     :param time: in milliseconds since 1970 UTC.
@@ -56,11 +74,12 @@ class Attempts:
     """Section with a table of attempts, or of runs, and what can be done with them.
 
     :param columns: the heading of each column.
-    :param actions: a button's name, its relative URL for a POST, and what it shows while the server works.
+    :param actions: a button's name, its relative URL for a POST, and what it shows while the server
+        works.
     :param token: sent with each action.
     :param more: a sentence below the table.
-    :param filters: by the name of a parameter of the page's address: what it is without a value, its value, and the
-        values to choose from.
+    :param filters: by the name of a parameter of the page's address: what it is without a value,
+        its value, and the values to choose from.
     """
 
     heading: str
@@ -79,7 +98,8 @@ class Frame:
     :param title: in place of the page's own; only of the window, since the server shows one.
     :param script: runs in addition to the page's own.
     :param empty: why there is no lineage, in place of the page's own sentence.
-    :param reached: a relative URL of what a written table reached, without the table's URN at its end.
+    :param reached: a relative URL of what a written table reached, without the table's URN at its
+        end.
     """
 
     title: str = ""
@@ -90,7 +110,8 @@ class Frame:
 
 
 def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = None) -> str:
-    """Return the page. Names are escaped; the page loads nothing, and runs no script except its own.
+    """Return the page. Names are escaped; the page loads nothing, and runs no script except its
+    own.
 
     :param graph: ``None`` for a page with nothing but the frame's section.
     :param zone: the time zone of all times.
@@ -119,7 +140,10 @@ def render_page(graph: Graph | None, zone: tzinfo = UTC, frame: Frame | None = N
         nothing=frame.empty or nothing,
         tables=_Tables(network),
         has_indirect=any(
-            source.is_indirect for box in network.datasets for column in box.columns for source in column.sources
+            source.is_indirect
+            for box in network.datasets
+            for column in box.columns
+            for source in column.sources
         ),
         time=partial(format_time, zone=zone),
     )
@@ -136,14 +160,18 @@ def _template() -> Template:
 
 
 def page_policy(frame: Frame | None = None) -> str:
-    """Return the content security policy of the page: its own styles and scripts, and no other resource.
+    """Return the content security policy of the page: its own styles and scripts, and no other
+    resource.
 
-    With a frame, its script may also send requests to the page's own server, and so may its filters.
+    With a frame, its script may also send requests to the page's own server, and so may its
+    filters.
     """
     script = frame.script if frame else ""
     scripts = " ".join(map(_digest, filter(None, (read_asset("page.js"), script))))
     forms = "'self'" if frame and frame.attempts and frame.attempts.filters else "'none'"
-    policy = f"default-src 'none'; style-src {_digest(_styles())}; script-src {scripts}; base-uri 'none'"
+    policy = (
+        f"default-src 'none'; style-src {_digest(_styles())}; script-src {scripts}; base-uri 'none'"
+    )
     policy += f"; form-action {forms}"
     return f"{policy}; connect-src 'self'" if script else policy
 
@@ -164,7 +192,9 @@ def _title(graph: Graph, network: Network) -> str:
 
 
 def _failure(roots: Iterable[TreeItem]) -> TreeItem | None:
-    """Return the origin of the first failure: the deepest failed attempt or run below the first failed run."""
+    """Return the origin of the first failure: the deepest failed attempt or run below the first
+    failed run.
+    """
     waiting, failure = deque(roots), None
     while waiting and not failure:
         item = waiting.popleft()
@@ -177,7 +207,9 @@ def _failure(roots: Iterable[TreeItem]) -> TreeItem | None:
 
 
 def _tree(graph: Graph) -> Iterator[tuple[TreeItem, bool] | None]:
-    """Yield the items of the run tree, each with whether it opens a level; ``None`` after the last one of a level."""
+    """Yield the items of the run tree, each with whether it opens a level; ``None`` after the last
+    one of a level.
+    """
     # A stack, not a recursion: the proposals decide how deep the tree is.
     waiting: list[TreeItem | None] = [TreeItem(root) for root in reversed(graph.roots)]
     while waiting:
@@ -188,7 +220,8 @@ def _tree(graph: Graph) -> Iterator[tuple[TreeItem, bool] | None]:
 
 
 def _link(run: RunNode) -> str:
-    """Return the web page of a run, or nothing: any other link might run a script, or hide where it leads.
+    """Return the web page of a run, or nothing: any other link might run a script, or hide where it
+    leads.
 
     The page of a Spark driver, which is at the root of its host, ends with its application.
     """
@@ -202,7 +235,9 @@ def _link(run: RunNode) -> str:
 
 
 def _breakable(name: str) -> str:
-    """Return a name that wraps after a dot, slash, comma or underscore if it is long: as HTML in that case."""
+    """Return a name that wraps after a dot, slash, comma or underscore if it is long: as HTML in
+    that case.
+    """
     return name if len(name) <= _SHORT else Markup(_JOINT.sub(r"\g<0><wbr>", str(escape(name))))
 
 
@@ -213,7 +248,9 @@ def _first_of(names: Sequence[str], most: int) -> str:
 
 
 _Source = tuple[str, str, str, list[tuple[int, str]]]
-"""Key and label of a column, how the other comes from it, and each statement, or else job, that says so."""
+"""Key and label of a column, how the other comes from it, and each statement, or else job, that
+says so.
+"""
 
 
 class _Tables:
@@ -222,7 +259,9 @@ class _Tables:
     def __init__(self, network: Network) -> None:
         self.network = network
         self.labels = {
-            column.key: f"{box.title}.{column.name or '*'}" for box in network.datasets for column in box.columns
+            column.key: f"{box.title}.{column.name or '*'}"
+            for box in network.datasets
+            for column in box.columns
         }
         self.writers: dict[str, list[str]] = {box.key: [] for box in network.datasets}
         self.readers: dict[str, list[str]] = {box.key: [] for box in network.datasets}
@@ -235,11 +274,14 @@ class _Tables:
     def boxes(self) -> list[Box]:
         """Return the tables from right to left in the drawing, those that are only read last."""
         corners = self.network.layout.corners
-        by_place = sorted(self.network.datasets, key=lambda box: (-corners[box.key][0], corners[box.key][1]))
+        by_place = sorted(
+            self.network.datasets, key=lambda box: (-corners[box.key][0], corners[box.key][1])
+        )
         return sorted(by_place, key=lambda box: not self.writers[box.key])
 
     def rows(self, box: Box) -> Iterator[tuple[NetworkColumn | None, str, str, list[_Source]]]:
-        """Yield columns, each with the steps to it, of its values and of what only decides its rows, and its sources.
+        """Yield columns, each with the steps to it, of its values and of what only decides its
+        rows, and its sources.
 
         The last row, without a column, has the sources of every column, if there are any.
         """
@@ -249,12 +291,19 @@ class _Tables:
             for source in column.sources:
                 steps[source.is_indirect][f"{source.column}@{source.job}"] = None
             sources = [source for source in column.sources if source not in everywhere]
-            yield column, " ".join(steps[False]), " ".join(steps[True]), list(self._sources(box, sources))
+            yield (
+                column,
+                " ".join(steps[False]),
+                " ".join(steps[True]),
+                list(self._sources(box, sources)),
+            )
         if everywhere:
             yield None, "", "", list(self._sources(box, everywhere))
 
     def _sources(self, box: Box, sources: Iterable[ColumnSource]) -> Iterator[_Source]:
-        """Yield sources by column; with their statements, or else their jobs, unless there is only one of them."""
+        """Yield sources by column; with their statements, or else their jobs, unless there is only
+        one of them.
+        """
         writers = self.writers[box.key]
         by_column: dict[str, list[ColumnSource]] = {}
         for source in sources:

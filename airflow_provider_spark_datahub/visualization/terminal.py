@@ -1,4 +1,6 @@
-"""The terminal view: runs as a tree, jobs with what they read and write as lists, column lineage as a table."""
+"""The terminal view: runs as a tree, jobs with what they read and write as lists, column lineage as
+a table.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,16 @@ _MOST_PROBLEMS = 5
 _MOST_DATASETS = 12
 """Datasets that are listed on each side of a job; of the others, the number."""
 _LEAST_WIDTH = 50
-_STYLES = {"SUCCESS": "green", "FAILURE": "bold red", "UP_FOR_RETRY": "yellow", "SKIPPED": "magenta", "RUNNING": "cyan"}
-_LONGEST_STATE = 12  # as UP_FOR_RETRY: a longer state of another producer must not break the alignment
+_STYLES = {
+    "SUCCESS": "green",
+    "FAILURE": "bold red",
+    "UP_FOR_RETRY": "yellow",
+    "SKIPPED": "magenta",
+    "RUNNING": "cyan",
+}
+_LONGEST_STATE = (
+    12  # as UP_FOR_RETRY: a longer state of another producer must not break the alignment
+)
 _GAP = 2
 _INDENT = 4  # of a level of rich's tree
 _LEAST_LABEL = 8
@@ -35,17 +45,21 @@ _WIDEST_TREE = 100
 """Columns of the tree of runs: results far from the names are hard to read."""
 
 
-def render_terminal(graph: model.Graph, console: Console, *, columns: bool = True, zone: tzinfo = UTC) -> None:
+def render_terminal(
+    graph: model.Graph, console: Console, *, columns: bool = True, zone: tzinfo = UTC
+) -> None:
     """Print the runs, the lineage of the jobs, and their column lineage.
 
-    Lines and marks are ASCII unless the console's encoding is UTF-8. Control characters in names are made visible, and
-    markup in names has no effect.
+    Lines and marks are ASCII unless the console's encoding is UTF-8. Control characters in names
+    are made visible, and markup in names has no effect.
 
     :param columns: whether to print the table of columns.
     :param zone: the time zone of all times.
     """
     page = _Page(console, graph)
-    jobs = [step for job in graph.distinct_jobs() for step in job.steps() if step.inputs or step.outputs]
+    jobs = [
+        step for job in graph.distinct_jobs() for step in job.steps() if step.inputs or step.outputs
+    ]
     if graph.roots:
         _Runs(page, zone).show()
     if jobs:
@@ -58,14 +72,18 @@ def render_terminal(graph: model.Graph, console: Console, *, columns: bool = Tru
 
 
 def _by_rank(jobs: Sequence[model.GraphJob]) -> list[model.GraphJob]:
-    """Sort jobs so that each follows the writers of its inputs; from a cycle on, they keep their order."""
+    """Sort jobs so that each follows the writers of its inputs; from a cycle on, they keep their
+    order.
+    """
     writers: dict[str, list[int]] = {}
     for number, job in enumerate(jobs):
         for urn in job.outputs:
             writers.setdefault(urn, []).append(number)
     ranks = TopologicalSorter(
         {
-            number: {writer for urn in job.inputs for writer in writers.get(urn, ()) if writer != number}
+            number: {
+                writer for urn in job.inputs for writer in writers.get(urn, ()) if writer != number
+            }
             for number, job in enumerate(jobs)
         }
     )
@@ -101,11 +119,17 @@ class _Page:
         self.heading("Lineage")
         last_runs = self.graph.last_runs()
         for job in jobs:
-            style = "bold red" if job.urn in last_runs and last_runs[job.urn].state == "FAILURE" else "bold green"
+            style = (
+                "bold red"
+                if job.urn in last_runs and last_runs[job.urn].state == "FAILURE"
+                else "bold green"
+            )
             lines = [Text(harmless(job.name), style)]
             for verb, urns in (("reads ", job.inputs), ("writes", job.outputs)):
                 for row, name in enumerate(self._datasets(urns)):
-                    lines.append(Text.assemble((f"  {' ' * len(verb) if row else verb}  ", "dim"), name))
+                    lines.append(
+                        Text.assemble((f"  {' ' * len(verb) if row else verb}  ", "dim"), name)
+                    )
             for line in lines:
                 self.console.print(line, soft_wrap=True, highlight=False)
 
@@ -127,7 +151,9 @@ class _Page:
         self.show()
         self.heading("Columns")
         lineages = [lineage for job in jobs for lineage in job.columns]
-        tails = self.names.tails(column.dataset for lineage in lineages for column in (lineage.output, *lineage.inputs))
+        tails = self.names.tails(
+            column.dataset for lineage in lineages for column in (lineage.output, *lineage.inputs)
+        )
         table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
         table.add_column("output column", overflow="fold")
         table.add_column(f"{self.back_arrow} input columns", overflow="fold")
@@ -153,14 +179,18 @@ class _Runs:
         self._zone = zone
         self._titles = {run.urn: run.title() for run in page.graph.runs()}
         attempts = [attempt for run in page.graph.runs() for attempt in run.attempts()]
-        dates = {format_time(attempt.started, zone)[: len("2026-11-20")] for attempt in attempts} - {""}
+        dates = {
+            format_time(attempt.started, zone)[: len("2026-11-20")] for attempt in attempts
+        } - {""}
         self._date = dates.pop() if len(dates) == 1 else ""
         facts = [[fact.cell_len for fact in self._facts(attempt)] for attempt in attempts]
         self._widths = [max(lengths) for lengths in zip(*facts, strict=True)]
 
     def show(self) -> None:
         """Print the tree. The date is in the heading if it is that of all attempts."""
-        self._page.heading("Runs", f"{f'on {self._date}, ' if self._date else ''}times in {self._zone}")
+        self._page.heading(
+            "Runs", f"{f'on {self._date}, ' if self._date else ''}times in {self._zone}"
+        )
         most = min(self._page.width, _WIDEST_TREE) - sum(self._widths) - _GAP * len(self._widths)
         for root in map(model.TreeItem, self._page.graph.roots):
             tree = Tree(self._row(root, most), guide_style="dim")
@@ -168,11 +198,15 @@ class _Runs:
             while waiting:
                 item, branch, room = waiting.pop()
                 room -= _INDENT
-                waiting += ((child, branch.add(self._row(child, room)), room) for child in item.children())
+                waiting += (
+                    (child, branch.add(self._row(child, room)), room) for child in item.children()
+                )
             self._page.show(tree)
 
     def _row(self, item: model.TreeItem, room: int) -> RenderableType:
-        """Return the label, wrapped to the room, and the facts of an item; below them, why a run failed."""
+        """Return the label, wrapped to the room, and the facts of an item; below them, why a run
+        failed.
+        """
         row: RenderableType = self._label(item)
         if item.shown_attempt is not None:
             table = Table.grid(padding=(0, _GAP, 0, 0))
@@ -217,8 +251,8 @@ def _column_rows(
 ) -> list[tuple[str, str, str]]:
     """Return the output columns of a dataset, each with its input columns and the transformation.
 
-    Columns with the same inputs and transformation share a row: a filter or a join key affects every column. Such rows
-    are below those of single columns, and say how many columns they have.
+    Columns with the same inputs and transformation share a row: a filter or a join key affects
+    every column. Such rows are below those of single columns, and say how many columns they have.
     """
     inputs: dict[tuple[str, str], dict[Column, None]] = {}
     for lineage in lineages:
@@ -233,6 +267,8 @@ def _column_rows(
     for (upstream, text), paths in sorted(outputs.items(), key=lambda row: len(row[1]) > 1):
         several = "(every column)" if len(paths) == every else f"({len(paths)} columns)"
         name = several if len(paths) > 1 else harmless(paths[0]) or "*"
-        sources = [f"{tails[column.dataset]}.{harmless(column.path) or '*'}" for column in sorted(upstream)]
+        sources = [
+            f"{tails[column.dataset]}.{harmless(column.path) or '*'}" for column in sorted(upstream)
+        ]
         rows.append((f"  {name}", "\n".join(sources), harmless(text)))
     return rows

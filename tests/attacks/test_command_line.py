@@ -1,4 +1,6 @@
-"""Secrets of a file that only its owner may read, and the command line, which everyone on the machine may read."""
+"""Secrets of a file that only its owner may read, and the command line, which everyone on the
+machine may read.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import Submission, inject, remove_abandoned_properties, spark_installation
+from airflow_provider_spark_datahub.capture import (
+    Submission,
+    inject,
+    remove_abandoned_properties,
+    spark_installation,
+)
 from tests.capture.installations import SPARK_SUBMIT_SCRIPT, executable
 from tests.capture.test_injection import LINEAGE
 from tests.capture.test_real_spark import SECRET, TRANSPORT, USERS
@@ -45,18 +52,32 @@ def test_secrets_in_the_operators_conf_are_handed_over_in_a_file(
         if script:
             executable(bin_folder / "spark-submit", script)
         for disabled in (True, False):
-            operator = operator_with_lineage(spark, conf=conf, capture=capture, enabled=not disabled)
+            operator = operator_with_lineage(
+                spark, conf=conf, capture=capture, enabled=not disabled
+            )
             execute(operator, context_of(operator))
             assert operator.conf == conf
             runs.append("--properties-file" in spark.runs[-1])
             assert (SECRET in spark.runs[-1]) is not runs[-1]
             assert "spark.plain=p" in spark.runs[-1]
-    # Of a wrapper, nobody knows which file it lets Spark read. Without lineage, the call is the user's.
+    # Of a wrapper, nobody knows which file it lets Spark read. Without lineage, the call is the
+    # user's.
     assert runs == [False, False, False, True]
 
 
 @pytest.mark.parametrize(
-    "value", [SECRET, " a b ", "a=b:c#d!e", "back\\slash\\", "größe €", "𝄞", "line\nend\ttab", "\"quoted\" 'words'", ""]
+    "value",
+    [
+        SECRET,
+        " a b ",
+        "a=b:c#d!e",
+        "back\\slash\\",
+        "größe €",
+        "𝄞",
+        "line\nend\ttab",
+        "\"quoted\" 'words'",
+        "",
+    ],
 )
 def test_values_are_the_same_from_the_file(value: str, tmp_path: Path) -> None:
     base = tmp_path / "base.conf"
@@ -90,7 +111,11 @@ def test_a_killed_tasks_file_is_removed_by_a_later_attempt_on_its_host(
 
 
 def test_only_properties_that_were_in_a_file_are_private() -> None:
-    in_file = {f"{TRANSPORT}.type": "http", f"{TRANSPORT}.url": "http://h:1", f"{TRANSPORT}.auth.apiKey": SECRET}
+    in_file = {
+        f"{TRANSPORT}.type": "http",
+        f"{TRANSPORT}.url": "http://h:1",
+        f"{TRANSPORT}.auth.apiKey": SECRET,
+    }
     members = f"{TRANSPORT}.transports.users"
     injected = inject(Submission(base_properties=in_file), LINEAGE).submission
     assert {f"{members}.auth.apiKey", f"{members}.url", f"{TRANSPORT}.type"} <= injected.private
@@ -100,5 +125,9 @@ def test_only_properties_that_were_in_a_file_are_private() -> None:
     assert inject(injected, LINEAGE).submission == injected
     assert not inject(Submission(in_file), LINEAGE).submission.private
     options = "spark.driver.extraJavaOptions"
-    assert inject(Submission(base_properties={options: "-Dkey.password=x"}), LINEAGE).submission.private == {options}
-    assert not inject(Submission(base_properties={options: "-XX:+UseG1GC"}), LINEAGE).submission.private
+    assert inject(
+        Submission(base_properties={options: "-Dkey.password=x"}), LINEAGE
+    ).submission.private == {options}
+    assert not inject(
+        Submission(base_properties={options: "-XX:+UseG1GC"}), LINEAGE
+    ).submission.private

@@ -1,4 +1,6 @@
-"""Events that are made to break their reader: each costs only itself, on every way that events take."""
+"""Events that are made to break their reader: each costs only itself, on every way that events
+take.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def with_facet(value: bytes) -> bytes:
     return json.dumps(event).encode().replace(b'"@evil@"', value) + b"\n"
 
 
-ATTACK = b"".join([*LINES[:-1], *map(with_facet, [*EVIL.values(), *UNREADABLE.values()]), LINES[-1]])
+ATTACK = b"".join(
+    [*LINES[:-1], *map(with_facet, [*EVIL.values(), *UNREADABLE.values()]), LINES[-1]]
+)
 
 
 def attacked(spark: FakeSpark, events: bytes) -> tuple[dict[str, Any], list[str]]:
@@ -67,7 +71,16 @@ def test_an_attempt_with_hostile_events_delivers_its_good_ones(spark: FakeSpark)
     assert len(found) == len(expected) > 0
     assert (report["pending"], report["rejected"], report["failed"]) == (0, 0, False)
     assert report["bad_events"] == len(UNREADABLE)
-    assert len([line for line in report["warnings"] if "not valid JSON" in line or "nested too deeply" in line]) == 4
+    assert (
+        len(
+            [
+                line
+                for line in report["warnings"]
+                if "not valid JSON" in line or "nested too deeply" in line
+            ]
+        )
+        == 4
+    )
 
 
 @pytest.mark.slow
@@ -112,13 +125,17 @@ def test_a_drain_allows_more_time_for_a_large_file(tmp_path: Path) -> None:
     events = tmp_path / "events.ndjson"
     events.write_bytes(CASE)
     record = begun(events).ended(1, "SUCCESS", spark_succeeded=True)
-    outbox_at(tmp_path / "outbox").begin(key(), connection_id="datahub", events=str(events), redo=record.to_obj())
+    outbox_at(tmp_path / "outbox").begin(
+        key(), connection_id="datahub", events=str(events), redo=record.to_obj()
+    )
     (entry,) = outbox_at(tmp_path / "outbox").entries()
     now = iter(range(0, 10_000, 1))
     # A clock on which each event takes a second; the file is worth less than one more.
     assert recover_entry(entry, Deadline(5, lambda: next(now))) is None
     assert recover_entry(entry, Deadline(5, lambda: next(now)), patient=True) is None
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("airflow_provider_spark_datahub.task.recovery._SLOWEST_BYTES_A_SECOND", len(CASE) / 1000)
+        patched.setattr(
+            "airflow_provider_spark_datahub.task.recovery._SLOWEST_BYTES_A_SECOND", len(CASE) / 1000
+        )
         now = iter(range(10_000))
         assert recover_entry(entry, Deadline(5, lambda: next(now)), patient=True) is not None

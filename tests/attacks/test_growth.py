@@ -1,6 +1,7 @@
 """Steps of the conversion that once compared each query, batch or dataset with each other one.
 
-Twice as many of them may take twice as many steps of the interpreter, and hardly more. Steps are counted, not timed.
+Twice as many of them may take twice as many steps of the interpreter, and hardly more. Steps are
+counted, not timed.
 """
 
 from __future__ import annotations
@@ -14,19 +15,39 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from airflow_provider_spark_datahub.conversion import DatasetId, DatasetNamer, Diagnostics, LineageSettings
-from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId, DatasetColumns
+from airflow_provider_spark_datahub.conversion import (
+    DatasetId,
+    DatasetNamer,
+    Diagnostics,
+    LineageSettings,
+)
+from airflow_provider_spark_datahub.conversion.columns.facet import (
+    ColumnEdge,
+    ColumnId,
+    DatasetColumns,
+)
 from airflow_provider_spark_datahub.conversion.events import APPLICATION
 from airflow_provider_spark_datahub.conversion.facets.run import PropertyLayers, RunDetails, _Layer
 from airflow_provider_spark_datahub.conversion.runs import effects
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
-from airflow_provider_spark_datahub.conversion.runs.fold import Application, DatasetState, Fold, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import (
+    Application,
+    DatasetState,
+    Fold,
+    RunState,
+)
 from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, outer_runs
 from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, merge
-from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource, Derivation
+from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
+    ColumnSource,
+    Derivation,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.log import SqlExecution
 from airflow_provider_spark_datahub.conversion.spark_log.merge_query import QueryMerge
-from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import ExecutionColumns, WrittenColumns
+from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
+    ExecutionColumns,
+    WrittenColumns,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
 from airflow_provider_spark_datahub.conversion.spark_log.plan_runs import PlanRun, PlanRuns
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset
@@ -41,9 +62,20 @@ def path(name: object) -> DatasetId:
 
 
 def run(
-    number: int, *, job: str = CTAS, inputs: Sequence[DatasetId] = (), outputs: Sequence[DatasetId] = (), **more: Any
+    number: int,
+    *,
+    job: str = CTAS,
+    inputs: Sequence[DatasetId] = (),
+    outputs: Sequence[DatasetId] = (),
+    **more: Any,
 ) -> RunState:
-    defaults = {"job_type": "SQL_JOB", "start_ms": number, "end_ms": number, "started": True, "ended": True}
+    defaults = {
+        "job_type": "SQL_JOB",
+        "start_ms": number,
+        "end_ms": number,
+        "started": True,
+        "ended": True,
+    }
     known: dict[str, Any] = {
         "inputs": {dataset: DatasetState() for dataset in inputs},
         "outputs": {dataset: DatasetState() for dataset in outputs},
@@ -77,7 +109,9 @@ def steps(call: Callable[[], object]) -> int:
 
 
 def refused(many: int) -> Callable[[], object]:
-    wrote = [run(index, job="shop.insert.t", outputs=[path("t")], worked=True) for index in range(many)]
+    wrote = [
+        run(index, job="shop.insert.t", outputs=[path("t")], worked=True) for index in range(many)
+    ]
     created = [run(many + index, outputs=[path("t")]) for index in range(many)]
     return lambda: effects.with_effects(application([*wrote, *created]))
 
@@ -91,7 +125,9 @@ def replaced(many: int) -> Callable[[], object]:
 
 
 def spread(many: int) -> Callable[[], object]:
-    failed = [run(index, job="shop.insert.t", outputs=[path("t")], failure="x") for index in range(many)]
+    failed = [
+        run(index, job="shop.insert.t", outputs=[path("t")], failure="x") for index in range(many)
+    ]
     created = [run(many + index, outputs=[path("t")], worked=False) for index in range(many)]
     return lambda: effects.with_effects(application([*failed, *created]))
 
@@ -122,13 +158,17 @@ def models(many: int) -> Callable[[], object]:
 
 def silent_queries(many: int) -> Callable[[], object]:
     silent = [run(index, job=f"shop.append_data.s{index}") for index in range(many)]
-    known = [run(index, job=f"shop.append_data.k{index}", outputs=[path(index)]) for index in range(many)]
+    known = [
+        run(index, job=f"shop.append_data.k{index}", outputs=[path(index)]) for index in range(many)
+    ]
     return lambda: application([*silent, *known]).unreported_queries
 
 
 def lost(many: int) -> Callable[[], object]:
     executions = {
-        index: SqlExecution(index, "", "InsertIntoHadoopFsRelationCommand", index, 5 * index, end_ms=5 * index + 1)
+        index: SqlExecution(
+            index, "", "InsertIntoHadoopFsRelationCommand", index, 5 * index, end_ms=5 * index + 1
+        )
         for index in range(many)
     }
     logged = LoggedApplication("app", executions=executions)
@@ -138,7 +178,9 @@ def lost(many: int) -> Callable[[], object]:
 
 def lost_edges(many: int) -> Callable[[], object]:
     executions = {
-        index: SqlExecution(index, "", write_of("/data/out"), index, 5 * index + 1, end_ms=5 * index + 2)
+        index: SqlExecution(
+            index, "", write_of("/data/out"), index, 5 * index + 1, end_ms=5 * index + 2
+        )
         for index in range(many)
     }
     logged = LoggedApplication("app", executions=executions)
@@ -165,8 +207,12 @@ def schema(columns: Sequence[str]) -> bytes:
     return json.dumps({"fields": [{"name": column} for column in columns]}).encode()
 
 
-def written_to(target: PlanDataset, *sources: PlanDataset, column: str = "c") -> tuple[PlanDataset, WrittenColumns]:
-    return target, {column: {ColumnSource(source, column): Derivation.IDENTITY for source in sources}}
+def written_to(
+    target: PlanDataset, *sources: PlanDataset, column: str = "c"
+) -> tuple[PlanDataset, WrittenColumns]:
+    return target, {
+        column: {ColumnSource(source, column): Derivation.IDENTITY for source in sources}
+    }
 
 
 def plan_columns_of(
@@ -176,7 +222,9 @@ def plan_columns_of(
     names, columns = PlanNames(logged, runs), ExecutionColumns([*written], {}, ())
     plans = PlanRuns(logged, names, Fold(settings), settings)
     queries = QueryMerge(names, DatasetNamer(settings, {}), settings)
-    plan = PlanRun([SqlExecution(0, "", "a plan", 0, 0, end_ms=0)], columns, {}, {}, plans.written(columns, {}))
+    plan = PlanRun(
+        [SqlExecution(0, "", "a plan", 0, 0, end_ms=0)], columns, {}, {}, plans.written(columns, {})
+    )
     return lambda: queries.merged({one.run_id: one for one in runs}, plan)
 
 
@@ -187,7 +235,9 @@ def file(name: str) -> PlanDataset:
 def several_tables_of_one_insert(many: int) -> Callable[[], object]:
     targets = [f"t{index}" for index in range(many)]
     inserts = run(0, inputs=[path("read"), *map(path, range(many))], outputs=[*map(path, targets)])
-    return plan_columns_of([inserts], [written_to(file(target), file("read")) for target in targets])
+    return plan_columns_of(
+        [inserts], [written_to(file(target), file("read")) for target in targets]
+    )
 
 
 def relations_of_databases(many: int) -> Callable[[], object]:
@@ -212,10 +262,16 @@ CASES = [
 
 
 def test_an_edge_names_a_few_of_its_lost_executions() -> None:
-    """All of their numbers would be as long as the number of edges of many executions, times itself."""
+    """All of their numbers would be as long as the number of edges of many executions, times
+    itself.
+    """
     (dataset,) = cast("Lineage", lost_edges(1_000)()).outputs.values()
     executions = ", ".join(map(str, range(20)))
-    assert dataset.edge_properties == {"source": "SPARK_PLAN", "executions": executions, "moreExecutions": "980"}
+    assert dataset.edge_properties == {
+        "source": "SPARK_PLAN",
+        "executions": executions,
+        "moreExecutions": "980",
+    }
 
 
 def test_twice_as_many_take_twice_as_many_steps() -> None:
@@ -244,13 +300,23 @@ def test_the_first_part_of_a_query_is_the_one_that_a_search_of_all_finds() -> No
         )
 
     def is_within(outer: RunState, inner: RunState) -> bool:
-        if outer.start_ms is None or outer.end_ms is None or inner.start_ms is None or inner.end_ms is None:
+        if (
+            outer.start_ms is None
+            or outer.end_ms is None
+            or inner.start_ms is None
+            or inner.end_ms is None
+        ):
             return False
-        return (not outer.started or outer.start_ms <= inner.start_ms) and inner.end_ms <= outer.end_ms
+        return (
+            not outer.started or outer.start_ms <= inner.start_ms
+        ) and inner.end_ms <= outer.end_ms
 
     for _ in range(300):
         outer, *inner = map(some_run, range(rng.randint(1, 9)))
         parts = [one for one in inner if is_within(outer, one)]
         of_output = [one for one in parts if outer.outputs.keys() & one.outputs.keys()]
         found = [effects._Parts(inner).first(outer, same_output=same) for same in (False, True)]
-        assert found == [min(some, key=lambda one: one.start_ms or 0, default=None) for some in (parts, of_output)]
+        assert found == [
+            min(some, key=lambda one: one.start_ms or 0, default=None)
+            for some in (parts, of_output)
+        ]

@@ -15,7 +15,27 @@ import pytest
 
 import airflow_provider_spark_datahub as package
 
-FILLINGS = ("a", "1", " ", ".", "/", "(", "[", "{", ",", '"', "'", "`", ":", "-", "\\", "\n", ", ", "(1) ", "a#1, ")
+FILLINGS = (
+    "a",
+    "1",
+    " ",
+    ".",
+    "/",
+    "(",
+    "[",
+    "{",
+    ",",
+    '"',
+    "'",
+    "`",
+    ":",
+    "-",
+    "\\",
+    "\n",
+    ", ",
+    "(1) ",
+    "a#1, ",
+)
 SMALL, SLOW_SECONDS, MOST_GROWTH = 4_000, 0.02, 3
 REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT)
 
@@ -64,7 +84,11 @@ def example(parts: Iterable[tuple[Any, Any]]) -> Iterator[str]:
 def hostile(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str]]:
     """Yield beginnings of a text, and what follows them again and again."""
     text = "".join(example(_parser.parse(pattern.pattern, pattern.flags)))
-    beginnings = ["", *(text[:end] for end in range(1, len(text) + 1, max(1, len(text) // 20))), text]
+    beginnings = [
+        "",
+        *(text[:end] for end in range(1, len(text) + 1, max(1, len(text) // 20))),
+        text,
+    ]
     for beginning in dict.fromkeys(beginnings):
         yield from ((beginning, filling) for filling in FILLINGS)
         yield from (("", beginning + rest) for rest in ("", "a", " ", "\n") if beginning + rest)
@@ -93,7 +117,9 @@ def seconds(pattern: re.Pattern[Any], method: str, beginning: str, unit: str, si
 def test_patterns_take_linear_time() -> None:
     slow = {}
     for name, (pattern, methods) in patterns().items():
-        for method, (beginning, unit) in ((one, text) for one in sorted(methods) for text in hostile(pattern)):
+        for method, (beginning, unit) in (
+            (one, text) for one in sorted(methods) for text in hostile(pattern)
+        ):
             size, before = SMALL, seconds(pattern, method, beginning, unit, SMALL)
             while before > SLOW_SECONDS / 8 and size < 16 * SMALL and name not in slow:
                 size *= 2

@@ -35,7 +35,10 @@ ATTEMPT = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1)
 FACET = {
     "fields": {
         f"c{column}": {
-            "inputFields": [{"namespace": "hive://h", "name": f"db.t{table}", "field": "a"} for table in range(INPUTS)]
+            "inputFields": [
+                {"namespace": "hive://h", "name": f"db.t{table}", "field": "a"}
+                for table in range(INPUTS)
+            ]
         }
         for column in range(COLUMNS)
     }
@@ -43,7 +46,9 @@ FACET = {
 
 
 @pytest.mark.parametrize("is_typed", [True, False])
-def test_column_lineage_beyond_the_limit_is_not_decoded(is_typed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_column_lineage_beyond_the_limit_is_not_decoded(
+    is_typed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoded: list[object] = []
     decode, tolerant = columns._decode_field, columns._tolerant_inputs
 
@@ -68,12 +73,16 @@ def test_column_lineage_beyond_the_limit_is_not_decoded(is_typed: bool, monkeypa
 def _wide_event(many: int) -> bytes:
     """Return an event with so many inputs, and so many columns of its output."""
     event = json.loads((CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()[2])
-    event["inputs"] = [{"namespace": "s3://b", "name": f"/t{index}", "facets": {}} for index in range(many)]
+    event["inputs"] = [
+        {"namespace": "s3://b", "name": f"/t{index}", "facets": {}} for index in range(many)
+    ]
     fields = {
         f"c{index}": {"inputFields": [{"namespace": "s3://b", "name": f"/t{index}", "field": "a"}]}
         for index in range(many)
     }
-    event["outputs"] = [{"namespace": "s3://b", "name": "/out", "facets": {"columnLineage": {"fields": fields}}}]
+    event["outputs"] = [
+        {"namespace": "s3://b", "name": "/out", "facets": {"columnLineage": {"fields": fields}}}
+    ]
     return json.dumps(event).encode()
 
 
@@ -100,7 +109,8 @@ def test_the_time_is_checked_within_one_event() -> None:
     # Proposals of the datasets, their edges, and the columns.
     assert proposed[0] > 3 * many // 1000
     for until in (0, 4):
-        # An interrupted conversion leaves nothing behind that a later conversion would take for a result.
+        # An interrupted conversion leaves nothing behind that a later conversion would take for a
+        # result.
         with pytest.raises(OutOfTimeError):
             convert(until)
     assert convert(10**6)[0] == many
@@ -110,7 +120,8 @@ def _with_statement(path: Path, statement: str, outputs: int, columns: Mapping[s
     event = json.loads((CORPUS / "a_csv_join_agg.ndjson").read_bytes().splitlines()[2])
     event["job"]["facets"]["sql"] = {"query": statement}
     event["outputs"] = [
-        {"namespace": "s3://b", "name": f"/out{number}", "facets": columns} for number in range(outputs)
+        {"namespace": "s3://b", "name": f"/out{number}", "facets": columns}
+        for number in range(outputs)
     ]
     path.write_text(json.dumps(event) + "\n")
 
@@ -137,7 +148,8 @@ def test_a_statement_is_searched_once_however_many_outputs_share_it(
 
 
 @pytest.mark.parametrize(
-    ("selects", "outputs", "facets"), [(1_000_000, 20, {}), (1, 3000, {"other": {"text": "x" * 2450}})]
+    ("selects", "outputs", "facets"),
+    [(1_000_000, 20, {}), (1, 3000, {"other": {"text": "x" * 2450}})],
 )
 def test_a_long_line_takes_six_times_its_size(
     tmp_path: Path, selects: int, outputs: int, facets: Mapping[str, Any]
@@ -157,7 +169,10 @@ def test_a_long_line_takes_six_times_its_size(
 @pytest.mark.parametrize("behind", range(0, 1200, 37))
 def test_a_cut_leaves_no_part_of_a_secret(behind: int) -> None:
     """Wherever a text is cut, in a login or in a value."""
-    for secret in (f"jdbc:mysql://etl:{'s3cr3t' * 40}@host/shop ", f"OPTIONS (password '{'s3cr3t' * 90}') "):
+    for secret in (
+        f"jdbc:mysql://etl:{'s3cr3t' * 40}@host/shop ",
+        f"OPTIONS (password '{'s3cr3t' * 90}') ",
+    ):
         text = "x" * behind + " " + secret + "y " * 2000
         for shown in (short_statement(text, 1100), redact_text(text, 1300)):
             assert "s3cr" not in shown
@@ -181,7 +196,16 @@ def test_the_time_is_checked_within_one_text() -> None:
 
 def test_a_long_text_is_redacted_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """In parts, as by one substitution."""
-    words = ["password", "token=", "pwd", "://u:p@h", "://a:12345", "jdbc:oracle:thin:a/b@", "accessKey=>'", "Secret"]
+    words = [
+        "password",
+        "token=",
+        "pwd",
+        "://u:p@h",
+        "://a:12345",
+        "jdbc:oracle:thin:a/b@",
+        "accessKey=>'",
+        "Secret",
+    ]
     words += [*" ='\"\\{}@/\n", "x" * 30, "é", "123"]
     rng = random.Random(1)
     texts = ["".join(rng.choices(words, k=rng.randint(1, 60))) for _ in range(500)]

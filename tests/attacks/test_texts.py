@@ -11,7 +11,11 @@ import tracemalloc
 import pytest
 
 from airflow_provider_spark_datahub import conversion
-from airflow_provider_spark_datahub.conversion.columns.sql import StatementError, Table, columns_of_statement
+from airflow_provider_spark_datahub.conversion.columns.sql import (
+    StatementError,
+    Table,
+    columns_of_statement,
+)
 from airflow_provider_spark_datahub.conversion.events import without_partition_folders
 from airflow_provider_spark_datahub.conversion.redaction import MAX_TEXT, REDACTED
 from airflow_provider_spark_datahub.conversion.runs.fold import Fold
@@ -67,7 +71,15 @@ def test_a_text_beyond_the_limit_is_cut() -> None:
     assert redacted.endswith("characters)")
 
 
-EXPONENTIAL = ["(a+)+$", "(a|a)*$", "(a|aa)+$", "(.*a){20}", "(a*)*b", "a?" * 30 + "a" * 30, "(a|a)" * 30 + "b"]
+EXPONENTIAL = [
+    "(a+)+$",
+    "(a|a)*$",
+    "(a|aa)+$",
+    "(.*a){20}",
+    "(a*)*b",
+    "a?" * 30 + "a" * 30,
+    "(a|a)" * 30 + "b",
+]
 NOT_LINEAR = ["(?=a)a", "(?<name", "(" * 5000, "a" * 5000]
 
 
@@ -81,18 +93,28 @@ def test_a_jobs_regular_expression_that_is_not_linear_redacts_everything(pattern
 @pytest.mark.parametrize("pattern", ["(?i)vault", "(?i)(vault|pin)$", "[vV]a[u]lt", r"my\.Vault"])
 def test_usual_regular_expressions_are_applied(pattern: str) -> None:
     found = [
-        conversion.redaction.redact(key, SECRET, pattern) == REDACTED for key in ("spark.my.Vault", "spark.my.name")
+        conversion.redaction.redact(key, SECRET, pattern) == REDACTED
+        for key in ("spark.my.Vault", "spark.my.name")
     ]
     assert found == [True, False]
 
 
-HOSTILE_PATHS = ("/a=a" * 2000 + "\n", "/" + "a" * 5000 + "!", "/dt=" * 2000 + "\nx", "/date=/hour=" * 500 + "/x")
+HOSTILE_PATHS = (
+    "/a=a" * 2000 + "\n",
+    "/" + "a" * 5000 + "!",
+    "/dt=" * 2000 + "\nx",
+    "/date=/hour=" * 500 + "/x",
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pattern", ["/dt=.*", "/date=[^/]+/hour=[^/]+", "/date=[^/]*(/hour=[^/]*)?"])
+@pytest.mark.parametrize(
+    "pattern", ["/dt=.*", "/date=[^/]+/hour=[^/]+", "/date=[^/]*(/hour=[^/]*)?"]
+)
 def test_partition_patterns_take_little_time_on_hostile_paths(pattern: str) -> None:
-    partition = conversion.LineageSettings.from_mapping({"file_partition_regexp": pattern}).partition_pattern
+    partition = conversion.LineageSettings.from_mapping(
+        {"file_partition_regexp": pattern}
+    ).partition_pattern
     assert partition is not None
     assert all(partition.sub("", path) in path for path in HOSTILE_PATHS)
 
@@ -108,19 +130,30 @@ TABLES = {
     for name, width in (("d.narrow", 2), ("d.wide", 1000))
 }
 STATEMENTS = {
-    "joins without conditions": "SELECT * FROM " + " JOIN ".join(f"d.wide w{number}" for number in range(30)),
+    "joins without conditions": "SELECT * FROM "
+    + " JOIN ".join(f"d.wide w{number}" for number in range(30)),
     "aliases that double": "SELECT c0 + c0 AS a0, "
     + ", ".join(f"a{number} + abs(a{number}) AS a{number + 1}" for number in range(40))
     + " FROM d.narrow",
-    "types in types": "SELECT CAST(c0 AS " + "map<int," * 200 + "int" + ">" * 200 + "), c1 FROM d.narrow",
+    "types in types": "SELECT CAST(c0 AS "
+    + "map<int," * 200
+    + "int"
+    + ">" * 200
+    + "), c1 FROM d.narrow",
     "a long sum": "SELECT " + "+".join(["c0"] * 6000) + ", c1 FROM d.narrow",
     "parentheses": "SELECT " + "(" * 9000 + "c0" + ")" * 9000 + " FROM d.narrow",
     "all columns, again and again": "SELECT " + ", ".join(["w.*"] * 3000) + " FROM d.wide w",
     "all columns of twice as many": "WITH t0 AS (SELECT * FROM d.narrow)"
-    + "".join(f", t{number + 1} AS (SELECT a.*, b.* FROM t{number} a, t{number} b)" for number in range(30))
+    + "".join(
+        f", t{number + 1} AS (SELECT a.*, b.* FROM t{number} a, t{number} b)"
+        for number in range(30)
+    )
     + " SELECT * FROM t30",
     "parts that are read twice": "WITH t0 AS (SELECT * FROM d.narrow)"
-    + "".join(f", t{number + 1} AS (SELECT a.c0 + b.c0 AS c0 FROM t{number} a, t{number} b)" for number in range(30))
+    + "".join(
+        f", t{number + 1} AS (SELECT a.c0 + b.c0 AS c0 FROM t{number} a, t{number} b)"
+        for number in range(30)
+    )
     + " SELECT c0, c0 AS c1 FROM t30",
 }
 
@@ -135,7 +168,8 @@ def test_a_statement_takes_bounded_time(statement: str) -> None:
 LONG_PLANS = {
     "a literal beside Delta's names": "delta " + "a" * 400_000,
     "tables of Delta without an end": "DeltaTableV2(" * 30_000,
-    "tables of Delta in a table of Delta": "DeltaCatalog@1, a, TableSpec(Map(" * 12_000 + "),Some(delta),",
+    "tables of Delta in a table of Delta": "DeltaCatalog@1, a, TableSpec(Map(" * 12_000
+    + "),Some(delta),",
     "lists of files without an end": "TahoeLogFileIndex [" * 20_000,
     "a list of files without an end": "TahoeLogFileIndex [" + "a" * 400_000,
     "changes of changes": "_change_type Scan DeltaCDFRelation(" * 12_000,
@@ -143,8 +177,10 @@ LONG_PLANS = {
     "a name with spaces in it": f"\n\n\n(2) Filter{' ' * 400_000}x\n",
     "numbers of nodes": "(1) " * 100_000,
     "a node of nodes": "\n(2) " + "(1) " * 100_000 + "\n",
-    "an option without an end": "\n\n(2) InsertIntoHadoopFsRelationCommand\nArguments: file:/o, " + "a" * 400_000,
-    "options of options": "\n\n(2) Execute SaveIntoDataSourceCommand\nArguments: " + ".delta.a" * 50_000,
+    "an option without an end": "\n\n(2) InsertIntoHadoopFsRelationCommand\nArguments: file:/o, "
+    + "a" * 400_000,
+    "options of options": "\n\n(2) Execute SaveIntoDataSourceCommand\nArguments: "
+    + ".delta.a" * 50_000,
     "scans of caches": "\n\n(2) InMemoryRelation\n" + "FileScan a[" * 40_000 + "]",
     "partitions of partitions": "Location: InMemoryFileIndex [file:/t" + "/a=b" * 100_000 + "/c]",
 }
@@ -155,7 +191,9 @@ LONG_PLANS = {
 @pytest.mark.parametrize("plan", LONG_PLANS.values(), ids=LONG_PLANS)
 def test_plans_in_sparks_event_log_are_read_in_linear_time(plan: str) -> None:
     whole = f"== Physical Plan ==\n{plan}\n\n\n(1) Scan parquet \nOutput [1]: [a#1]\n{plan}\n\n"
-    (application,) = read_log([app_started(), environment("file:///"), *execution(1, 1, 2, whole), app_ended()])
+    (application,) = read_log(
+        [app_started(), environment("file:///"), *execution(1, 1, 2, whole), app_ended()]
+    )
     assert add_application(application, Fold(LineageSettings()), LineageSettings())[0] >= 1
     assert PlanNames(application).change_feeds() == set()
     assert len(Plan.of(whole).trees) <= 1

@@ -1,4 +1,6 @@
-"""One Spark for several backfills: each line of the standard input is a plan, each line of the output how it ended."""
+"""One Spark for several backfills: each line of the standard input is a plan, each line of the
+output how it ended.
+"""
 
 from __future__ import annotations
 

@@ -51,7 +51,9 @@ def write_parts(folder: Path, parts: Iterable[Sequence[Proposal]]) -> Path:
 
 def write_part(part: Path, texts: Sequence[str]) -> None:
     """Write a part of these proposals, with few of them in a group of rows."""
-    pq.write_table(pa.table({PROPOSAL_COLUMN: pa.array(texts, pa.string())}), part, row_group_size=150)
+    pq.write_table(
+        pa.table({PROPOSAL_COLUMN: pa.array(texts, pa.string())}), part, row_group_size=150
+    )
 
 
 def carry_out(plan: BackfillPlan) -> None:

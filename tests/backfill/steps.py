@@ -34,7 +34,9 @@ _GROUPED = pa.schema([EVENTS.field(name) for name in ("group", *ArchivedEvent._f
 
 def mapped(rows: Iterable[Sequence[Any]], schema: pa.Schema, step: Step) -> list[Row]:
     """Return the rows that a step makes of others."""
-    batch = pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+    batch = pa.RecordBatch.from_pylist(
+        [dict(zip(schema.names, row, strict=True)) for row in rows], schema
+    )
     return [row for made in step([batch]) for row in made.to_pylist()]
 
 
@@ -63,13 +65,19 @@ def converted(
 
 def kept(rows: Iterable[Row], wanted: ArchiveFilter) -> list[Row]:
     """Return the rows that the third step keeps."""
-    versions = sorted(tuple(row[name] for name in AspectVersion._fields) for row in rows if row["place"] is not None)
+    versions = sorted(
+        tuple(row[name] for name in AspectVersion._fields)
+        for row in rows
+        if row["place"] is not None
+    )
     schema = pa.schema([CONVERTED.field(name) for name in AspectVersion._fields])
     return mapped(versions, schema, compact_versions(wanted))
 
 
 def reference(
-    files: Iterable[tuple[str, bytes]], settings: LineageSettings, wanted: ArchiveFilter | None = None
+    files: Iterable[tuple[str, bytes]],
+    settings: LineageSettings,
+    wanted: ArchiveFilter | None = None,
 ) -> ArchiveConversion:
     """Convert the same files with the converter in one process."""
     return convert_archive(_events(files), settings, wanted)

@@ -1,4 +1,6 @@
-"""The job on a real Spark writes the same bytes as the converter in one process, for any layout of the archive."""
+"""The job on a real Spark writes the same bytes as the converter in one process, for any layout of
+the archive.
+"""
 
 from __future__ import annotations
 
@@ -63,11 +65,20 @@ class Backfills:
 @pytest.fixture(scope="module")
 def backfills() -> Iterator[Backfills]:
     env = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
-    env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(REPOSITORY), "PYSPARK_PYTHON": str(SPARK / "python")}
+    env |= {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": str(REPOSITORY),
+        "PYSPARK_PYTHON": str(SPARK / "python"),
+    }
     env["PYSPARK_SUBMIT_ARGS"] = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
     command = [str(SPARK / "python"), "-P", str(Path(__file__).with_name("jobs_in_turn.py"))]
     with subprocess.Popen(
-        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command,
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as process:  # ends when its standard input is closed
         yield Backfills(process)
 
@@ -82,17 +93,29 @@ def lines(path: str, content: bytes) -> Iterator[Place]:
 
 def linked_events() -> Iterator[bytes]:
     """Yield events of runs that belong together by their parents and sessions, in many ways."""
-    # That "step" is a query shows that it belongs to its parent, whose own events show to which application.
+    # That "step" is a query shows that it belongs to its parent, whose own events show to which
+    # application.
     runs_of_app = [
         event(run_id="load", job="app.load", parent="app", outputs=[file("/middle")]),
-        event(run_id="step", job="app.step", job_type="TASK", parent="load", inputs=[file("/middle")]),
+        event(
+            run_id="step", job="app.step", job_type="TASK", parent="load", inputs=[file("/middle")]
+        ),
         event(run_id="step", job="app.step", outputs=[file("/out")]),
     ]
-    yield from (json.dumps(one).encode() + b"\n" for one in whole_application(*runs_of_app, run_id="app", job="app"))
+    yield from (
+        json.dumps(one).encode() + b"\n"
+        for one in whole_application(*runs_of_app, run_id="app", job="app")
+    )
     draw = random.Random(5)
     for number in range(80):
         runs = [f"{name}{number}" for name in "abcd"]
-        types = dict(zip(runs, draw.choices(("APPLICATION", "SQL_JOB", "TASK", None), k=len(runs)), strict=True))
+        types = dict(
+            zip(
+                runs,
+                draw.choices(("APPLICATION", "SQL_JOB", "TASK", None), k=len(runs)),
+                strict=True,
+            )
+        )
         for _ in range(8):
             run, session = draw.choice(runs), draw.choice([f"S{number}", runs[0], *[None] * 6])
             linked = event(
@@ -115,16 +138,26 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Place]
     recorded = sorted((CORPUS / "events").glob("*.ndjson"))
     for path in recorded[:3]:
         contents[f"tries/dag=d/{path.name}"] = path.read_bytes()
-    for number, line in enumerate(b"".join(path.read_bytes() for path in recorded[3:6]).splitlines()):
+    for number, line in enumerate(
+        b"".join(path.read_bytes() for path in recorded[3:6]).splitlines()
+    ):
         contents[f"objects/{number:04d}.json"] = line
     mixed = [line for number in range(12) for line in mixed_application(number)]
     contents["mixed/even.ndjson.gz"] = b"".join(mixed[::2])
     contents["mixed/odd.ndjson.zst"] = b"".join(mixed[1::2])
-    contents["mixed/edge.ndjson"] = (CORPUS / "edge" / "events.ndjson").read_bytes() + b'no event\n{"run": {}}\n{"cut'
+    contents["mixed/edge.ndjson"] = (
+        CORPUS / "edge" / "events.ndjson"
+    ).read_bytes() + b'no event\n{"run": {}}\n{"cut'
     linked = list(linked_events())
-    contents["linked/even.ndjson"], contents["linked/odd.ndjson"] = b"".join(linked[::2]), b"".join(linked[1::2])
+    contents["linked/even.ndjson"], contents["linked/odd.ndjson"] = (
+        b"".join(linked[::2]),
+        b"".join(linked[1::2]),
+    )
     contents["large.ndjson"] = b"".join(islice(MIXES["long"](), LARGE_EVENTS))
-    compress: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
+    compress: dict[str, Callable[[bytes], bytes]] = {
+        ".gz": gzip.compress,
+        ".zst": zstandard.ZstdCompressor().compress,
+    }
     events: list[Place] = []
     for name, content in contents.items():
         path = root / name
@@ -142,7 +175,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Place]
 
 def expected(archive: tuple[Path, list[Place]], plan: BackfillPlan) -> ArchiveConversion:
     root, events = archive
-    return convert_archive(events, plan.settings(), plan.archive_filter(), damaged=[f"file:{root}/broken.gz"])
+    return convert_archive(
+        events, plan.settings(), plan.archive_filter(), damaged=[f"file:{root}/broken.gz"]
+    )
 
 
 def by_entity(proposals: list[str]) -> dict[str, list[str]]:
@@ -158,17 +193,28 @@ def parts(out: Path) -> list[list[str]]:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for path in folder.glob("part-*") for line in path.read_text().splitlines()]
+    return [
+        json.loads(line) for path in folder.glob("part-*") for line in path.read_text().splitlines()
+    ]
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("wanted", [ArchiveFilter(), ArchiveFilter(run_history=True, applications=("a*", "b*"))])
+@pytest.mark.parametrize(
+    "wanted", [ArchiveFilter(), ArchiveFilter(run_history=True, applications=("a*", "b*"))]
+)
 def test_an_archive_of_any_layout_comes_to_the_bytes_of_the_converter(
     archive: tuple[Path, list[Place]], backfills: Backfills, wanted: ArchiveFilter, tmp_path: Path
 ) -> None:
     root, _ = archive
     plan = BackfillPlan(
-        (str(root),), str(tmp_path / "out"), (OPTIONS,), None, None, wanted.applications, wanted.run_history, 3
+        (str(root),),
+        str(tmp_path / "out"),
+        (OPTIONS,),
+        None,
+        None,
+        wanted.applications,
+        wanted.run_history,
+        3,
     )
     done = backfills.run(plan)
     assert done.code == 0, done.report
@@ -178,24 +224,31 @@ def test_an_archive_of_any_layout_comes_to_the_bytes_of_the_converter(
     assert by_entity([line for part in written for line in part]) == by_entity(
         [kept.proposal.to_json() for kept in reference.kept]
     )
-    # All of one entity is in one part, so that its order is kept when parts are delivered at once. Runs have no order.
-    entities = [{urn for urn in by_entity(part) if "dataProcessInstance" not in urn} for part in written]
+    # All of one entity is in one part, so that its order is kept when parts are delivered at once.
+    # Runs have no order.
+    entities = [
+        {urn for urn in by_entity(part) if "dataProcessInstance" not in urn} for part in written
+    ]
     assert sum(map(len, entities)) == len(set().union(*entities))
-    assert [canonical_violations(json.loads(line)) for part in written for line in part[:500]].count([]) == sum(
-        min(500, len(part)) for part in written
-    )
+    assert [
+        canonical_violations(json.loads(line)) for part in written for line in part[:500]
+    ].count([]) == sum(min(500, len(part)) for part in written)
 
     quarantined = records(out / "quarantine")
     refused = {(problem.file, problem.offset, problem.reason) for problem in reference.quarantined}
     listed = {(record["file"], record["offset"], record["reason"]) for record in quarantined}
     broken = {record for record in listed if record[0].endswith("broken.gz")}
-    assert {(file, offset) for file, offset, _ in listed - broken} == {(file, offset) for file, offset, _ in refused}
+    assert {(file, offset) for file, offset, _ in listed - broken} == {
+        (file, offset) for file, offset, _ in refused
+    }
     assert {reason for *_, reason in broken} == {"the compressed file is cut off"}
 
     summary = json.loads((out / "summary.json").read_text())
     assert summary["events"] == reference.events
     assert (summary["runs"], summary["versions"]) == (reference.applications, reference.versions)
-    assert summary["proposals"] == len(reference.kept) == sum(summary["proposals_by_aspect"].values())
+    assert (
+        summary["proposals"] == len(reference.kept) == sum(summary["proposals_by_aspect"].values())
+    )
     assert summary["quarantined"] == len(quarantined)
     assert not (out / "_work").exists()
 

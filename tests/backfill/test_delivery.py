@@ -24,7 +24,9 @@ PARTS = [upserts(1200, "a"), upserts(3, "b"), upserts(700, "c")]
 class Receiver(Recording):
     """Sink that remembers its batches, and rejects proposals of some URNs."""
 
-    def __init__(self, refuses: Callable[[Proposal], bool] = lambda _: False, rejects: str = "never") -> None:
+    def __init__(
+        self, refuses: Callable[[Proposal], bool] = lambda _: False, rejects: str = "never"
+    ) -> None:
         super().__init__(refuses)
         self.batches: list[list[Proposal]] = []
         self.opened = 0
@@ -56,7 +58,12 @@ def test_every_proposal_arrives_once_and_in_order(tmp_path: Path) -> None:
     sink = Receiver()
     delivered = deliver(write_parts(tmp_path, PARTS), sink)
     assert sink.arrived == [proposal for part in PARTS for proposal in part]
-    assert (delivered.parts, delivered.complete, delivered.delivered, delivered.rejected) == (3, 3, 1903, 0)
+    assert (delivered.parts, delivered.complete, delivered.delivered, delivered.rejected) == (
+        3,
+        3,
+        1903,
+        0,
+    )
     assert sink.opened == sink.closed == 3
 
 
@@ -97,13 +104,18 @@ def test_a_crash_costs_one_batch_at_most(tmp_path: Path) -> None:
     assert after.arrived == [*PARTS[0][_BATCH:], *PARTS[1], *PARTS[2]]
 
 
-def test_rejected_proposals_are_kept_with_their_reasons_and_do_not_stop_the_rest(tmp_path: Path) -> None:
+def test_rejected_proposals_are_kept_with_their_reasons_and_do_not_stop_the_rest(
+    tmp_path: Path,
+) -> None:
     folder = write_parts(tmp_path, PARTS)
     delivered = deliver(folder, Receiver(rejects="a600"))
     assert (delivered.complete, delivered.delivered, delivered.rejected) == (3, 1902, 1)
     (file,) = (folder / "_state/rejected").iterdir()
     record = json.loads(file.read_text())
-    assert (record["reason"], Proposal.from_obj(record["proposal"])) == ("no such thing", PARTS[0][600])
+    assert (record["reason"], Proposal.from_obj(record["proposal"])) == (
+        "no such thing",
+        PARTS[0][600],
+    )
 
 
 def test_batches_are_not_larger_than_the_rate_allows_at_once(tmp_path: Path) -> None:
@@ -116,7 +128,9 @@ def test_batches_are_not_larger_than_the_rate_allows_at_once(tmp_path: Path) -> 
     assert [len(batch) for batch in small.batches] == [2, 2, 1]
 
 
-def test_long_proposals_are_handed_over_in_smaller_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_proposals_are_handed_over_in_smaller_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     proposals = upserts(5)
     lengths = [len(proposal.to_json()) for proposal in proposals]
     monkeypatch.setattr(delivery, "_BATCH_CHARACTERS", 2 * max(lengths))
@@ -146,7 +160,9 @@ def test_the_error_names_a_damaged_part(content: bytes, tmp_path: Path) -> None:
     folder = write_parts(tmp_path, [upserts(2)])
     (part,) = (folder / "proposals").iterdir()
     part.write_bytes(content)
-    with pytest.raises(PartError, match=r"part-00000-x\.parquet cannot be read as a part of a backfill: "):
+    with pytest.raises(
+        PartError, match=r"part-00000-x\.parquet cannot be read as a part of a backfill: "
+    ):
         deliver(folder, Receiver())
 
 

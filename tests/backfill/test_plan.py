@@ -19,7 +19,10 @@ from tests.cases import cases
 PLAN = plan.BackfillPlan(
     sources=("/events", "s3a://bucket/events"),
     out="file:///out",
-    options=({"env": "DEV"}, {"path_specs": {"file": {"a": {"path_spec_list": ["/lake/{table}"]}}}}),
+    options=(
+        {"env": "DEV"},
+        {"path_specs": {"file": {"a": {"path_spec_list": ["/lake/{table}"]}}}},
+    ),
     since="2026-01-01",
     until="2026-04-01T00:00:00+02:00",
     applications=("shop*",),
@@ -34,7 +37,9 @@ def test_a_plan_survives_its_way_to_the_cluster() -> None:
 
 def test_settings_filter_and_paths_of_a_plan() -> None:
     assert PLAN.settings().env == "DEV"
-    assert PLAN.archive_filter() == ArchiveFilter(1767225600000, 1774994400000, ("shop*",), run_history=True)
+    assert PLAN.archive_filter() == ArchiveFilter(
+        1767225600000, 1774994400000, ("shop*",), run_history=True
+    )
     assert PLAN.path("proposals") == "file:///out/proposals"
 
 
@@ -44,7 +49,9 @@ def test_times_that_make_no_sense_are_refused(change: dict[str, str], message: s
         replace(PLAN, **change).archive_filter()  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"sources": []}', PLAN.to_json().replace("parts", "pieces")])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"sources": []}', PLAN.to_json().replace("parts", "pieces")]
+)
 def test_text_that_is_not_a_plan_is_refused(text: str) -> None:
     with pytest.raises(plan.PlanError, match="not the plan of a backfill"):
         plan.BackfillPlan.from_json(text)
@@ -69,9 +76,17 @@ def test_the_same_package_is_the_same_bytes(tmp_path: Path) -> None:
 def test_the_package_holds_all_that_the_job_imports(tmp_path: Path) -> None:
     # Imported from the file alone: neither Airflow nor DataHub is needed.
     package = plan.write_package(tmp_path)
-    names = [name for name in zipfile.ZipFile(package).namelist() if "/backfill/" in name or "/conversion/" in name]
+    names = [
+        name
+        for name in zipfile.ZipFile(package).namelist()
+        if "/backfill/" in name or "/conversion/" in name
+    ]
     names.remove(f"{package.stem}/backfill/delivery.py")  # of the side that delivers
-    modules = [name.removesuffix(".py").replace("/", ".") for name in names if not name.endswith("__init__.py")]
+    modules = [
+        name.removesuffix(".py").replace("/", ".")
+        for name in names
+        if not name.endswith("__init__.py")
+    ]
     code = (
         "import importlib, sys\n"
         f"sys.path.insert(0, {str(package)!r})\n"
@@ -82,7 +97,12 @@ def test_the_package_holds_all_that_the_job_imports(tmp_path: Path) -> None:
         "print(sorted(imported & {'airflow', 'datahub', 'requests', 'pendulum'}))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, env={"PATH": ""}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={"PATH": ""},
     )
     assert done.stdout.strip() == "[]", done.stderr
 
@@ -91,5 +111,7 @@ def test_a_result_that_hadoop_does_not_rename_fails_the_job() -> None:
     spark = MagicMock()
     path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path
     path.return_value.getFileSystem.return_value.rename.return_value = False
-    with pytest.raises(OSError, match=r"s3a://out/summary.json cannot be written.*summary.json.draft"):
+    with pytest.raises(
+        OSError, match=r"s3a://out/summary.json cannot be written.*summary.json.draft"
+    ):
         _HadoopFiles(spark).write("s3a://out/summary.json", "{}")

@@ -26,7 +26,9 @@ def problems(rows: Iterable[Row]) -> list[Row]:
 def test_an_event_has_its_group_and_each_run_its_links_once() -> None:
     content = b"\n".join(json.dumps(one).encode() for one in [*whole_application(query()), query()])
     rows = read([("f", content)])
-    assert {(row["group"], row["file"], row["size"]) for row in rows} == {(APP, "f", len(row["text"])) for row in rows}
+    assert {(row["group"], row["file"], row["size"]) for row in rows} == {
+        (APP, "f", len(row["text"])) for row in rows
+    }
     assert [row["offset"] for row in rows][:2] == [0, rows[0]["size"] + 1]
     assert rows[2]["time_ms"] - rows[0]["time_ms"] == 59_000
     assert [len(row["links"]) > 0 for row in rows] == [True, True, False, False]
@@ -49,7 +51,9 @@ def test_an_unreadable_line_is_listed_with_its_position_and_reason(line: str, re
 
 def test_a_damaged_file_is_listed_behind_its_readable_lines() -> None:
     rows = read([("f.gz", gzip.compress(LINE + b"\n" + LINE)[:-9]), ("g", LINE)])
-    assert [(row["file"], row["reason"]) for row in problems(rows)] == [("f.gz", "the compressed file is cut off")]
+    assert [(row["file"], row["reason"]) for row in problems(rows)] == [
+        ("f.gz", "the compressed file is cut off")
+    ]
     assert rows[-1]["file"] == "g"
 
 
@@ -60,10 +64,21 @@ def test_half_of_a_surrogate_pair_does_not_get_further() -> None:
 
 def test_lines_of_a_part_of_a_large_file_have_offsets_from_its_start() -> None:
     # A part begins with the first line that begins in it, so they may be those of the line before.
-    parts = [("f", 0, LINE), ("f", 0, b"bad"), ("f", 0, b""), ("f", 0, LINE), ("f", 5000, b"bad"), ("g", 0, b"bad")]
+    parts = [
+        ("f", 0, LINE),
+        ("f", 0, b"bad"),
+        ("f", 0, b""),
+        ("f", 0, LINE),
+        ("f", 5000, b"bad"),
+        ("g", 0, b"bad"),
+    ]
     schema = pa.schema([("path", pa.string()), ("start", pa.int64()), ("line", pa.binary())])
     rows = mapped(parts, schema, steps.read_parts())
-    assert [(row["file"], row["offset"]) for row in problems(rows)] == [("f", len(LINE) + 1), ("f", 5000), ("g", 0)]
+    assert [(row["file"], row["offset"]) for row in problems(rows)] == [
+        ("f", len(LINE) + 1),
+        ("f", 5000),
+        ("g", 0),
+    ]
     assert [row["offset"] for row in rows if row["text"]] == [0, len(LINE) + 6]
 
 
@@ -86,7 +101,9 @@ OPTIONS = {"datasets": "schemas"}
 PATHS = [*sorted((CORPUS / "events").glob("*.ndjson")), CORPUS / "edge" / "events.ndjson"]
 
 
-def by_entity(rows: Iterable[tuple[str, int, str, str]]) -> dict[str, list[tuple[str, int, str, str]]]:
+def by_entity(
+    rows: Iterable[tuple[str, int, str, str]],
+) -> dict[str, list[tuple[str, int, str, str]]]:
     found: dict[str, list[tuple[str, int, str, str]]] = {}
     for row in rows:
         found.setdefault(row[0], []).append(row)
@@ -108,15 +125,21 @@ def test_the_steps_give_what_the_converter_gives(layout: str, run_history: bool)
     expected = reference(files, settings(**OPTIONS), wanted)
     rows = converted([files[::3], files[1::3], files[2::3]], settings(**OPTIONS), wanted)
     assert by_entity(
-        (row["entity_urn"], row["time_ms"], row["proposal"], row["reason"]) for row in kept(rows, wanted)
-    ) == by_entity((one.proposal.entity_urn, one.time_ms, one.proposal.to_json(), one.reason) for one in expected.kept)
+        (row["entity_urn"], row["time_ms"], row["proposal"], row["reason"])
+        for row in kept(rows, wanted)
+    ) == by_entity(
+        (one.proposal.entity_urn, one.time_ms, one.proposal.to_json(), one.reason)
+        for one in expected.kept
+    )
     assert sum(row["runs"] or 0 for row in rows) == expected.applications
     assert len([row for row in rows if row["place"] is not None]) == expected.versions
 
 
 @pytest.mark.slow
 def test_an_event_that_cannot_be_converted_is_listed_with_its_position() -> None:
-    content = b'{"run": {"runId": "r"}, "job": {"name": "x"}, "eventTime": "2026-01-01T00:00:00Z"}\n'
+    content = (
+        b'{"run": {"runId": "r"}, "job": {"name": "x"}, "eventTime": "2026-01-01T00:00:00Z"}\n'
+    )
     (row,) = problems(converted([[("f", b"\n" + content)]], settings(), ArchiveFilter()))
     assert (row["file"], row["offset"]) == ("f", 1)
     assert "the platform that ran the job is unknown" in row["reason"]

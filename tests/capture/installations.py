@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 LISTENER_CLASS = "io/openlineage/spark/agent/OpenLineageSparkListener.class"
-SEQ_CALL = {"2.12": b"\x00()Lscala/collection/Seq;\x00", "2.13": b"\x00()Lscala/collection/immutable/Seq;\x00"}
+SEQ_CALL = {
+    "2.12": b"\x00()Lscala/collection/Seq;\x00",
+    "2.13": b"\x00()Lscala/collection/immutable/Seq;\x00",
+}
 
 # Scripts with the lines of Spark's own.
 SPARK_SUBMIT_SCRIPT = """#!/usr/bin/env bash
@@ -25,7 +28,9 @@ exec "${SPARK_HOME}"/bin/spark-submit --class org.apache.spark.sql.hive.thriftse
 """
 
 
-def spark_at(home: Path, spark: str = "4.3.0", scala: str = "2.13", *, more_jars: Iterable[str] = ()) -> Path:
+def spark_at(
+    home: Path, spark: str = "4.3.0", scala: str = "2.13", *, more_jars: Iterable[str] = ()
+) -> Path:
     """Lay out the jars of a Spark below ``home``."""
     jars = home / "jars"
     jars.mkdir(parents=True)

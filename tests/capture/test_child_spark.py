@@ -1,4 +1,6 @@
-"""Arguments of a spark-submit that a task starts below itself, as Spark parses them and as they are rewritten."""
+"""Arguments of a spark-submit that a task starts below itself, as Spark parses them and as they are
+rewritten.
+"""
 
 from __future__ import annotations
 
@@ -30,35 +32,74 @@ def test_arguments_are_parsed_as_spark_parses_them(
     arguments: list[str], properties: dict[str, str], jars: str | None, application: str | None
 ) -> None:
     parsed = SubmitArguments.parse(arguments)
-    assert (parsed.properties, parsed.value("--jars"), parsed.application) == (properties, jars, application)
+    assert (parsed.properties, parsed.value("--jars"), parsed.application) == (
+        properties,
+        jars,
+        application,
+    )
 
 
 def test_only_changed_arguments_are_replaced() -> None:
-    before = ["--conf", "spark.a=1", "--jars", "x.jar", "--conf", "spark.b=2", "-v", "job.py", "--jars", "theirs"]
+    before = [
+        "--conf",
+        "spark.a=1",
+        "--jars",
+        "x.jar",
+        "--conf",
+        "spark.b=2",
+        "-v",
+        "job.py",
+        "--jars",
+        "theirs",
+    ]
     parsed = SubmitArguments.parse(before)
     assert parsed.with_submission(parsed.submission) == before
-    changed = Submission({"spark.a": "9", "spark.b": "2", "spark.c": "3"}, jars="x.jar,y.jar", packages="a:b:1")
+    changed = Submission(
+        {"spark.a": "9", "spark.b": "2", "spark.c": "3"}, jars="x.jar,y.jar", packages="a:b:1"
+    )
     assert parsed.with_submission(changed) == [
-        *("--conf", "spark.a=9", "--conf", "spark.c=3", "--jars", "x.jar,y.jar", "--packages", "a:b:1"),
+        *(
+            "--conf",
+            "spark.a=9",
+            "--conf",
+            "spark.c=3",
+            "--jars",
+            "x.jar,y.jar",
+            "--packages",
+            "a:b:1",
+        ),
         *("--conf", "spark.b=2", "-v", "job.py", "--jars", "theirs"),
     ]
     changed = Submission(parsed.properties, jars="x.jar", driver_class_path="/ours.jar")
     assert parsed.with_submission(changed) == ["--driver-class-path", "/ours.jar", *before]
     shell = SubmitArguments.parse(["pyspark-shell-main", "--name", "x"])
-    assert shell.with_submission(Submission({"spark.a": "1"}))[:3] == ["pyspark-shell-main", "--conf", "spark.a=1"]
+    assert shell.with_submission(Submission({"spark.a": "1"}))[:3] == [
+        "pyspark-shell-main",
+        "--conf",
+        "spark.a=1",
+    ]
 
 
 def injection(tmp_path: Path) -> ChildInjection:
     jar = openlineage_jar(tmp_path / "openlineage-spark_2.13-1.53.0.jar")
-    return ChildInjection(str(tmp_path / "events"), ParentRun("ns", "dag.task", "id"), openlineage_jar=str(jar))
+    return ChildInjection(
+        str(tmp_path / "events"), ParentRun("ns", "dag.task", "id"), openlineage_jar=str(jar)
+    )
 
 
 def test_the_listener_is_added_to_the_users_own(tmp_path: Path) -> None:
-    env = {"SPARK_HOME": str(spark_at(tmp_path / "spark")), "SPARK_CONF_DIR": str(tmp_path / "conf")}
+    env = {
+        "SPARK_HOME": str(spark_at(tmp_path / "spark")),
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+    }
     (tmp_path / "conf").mkdir()
-    (tmp_path / "conf/spark-defaults.conf").write_text("spark.extraListeners com.example.Own\nspark.jars base.jar\n")
+    (tmp_path / "conf/spark-defaults.conf").write_text(
+        "spark.extraListeners com.example.Own\nspark.jars base.jar\n"
+    )
     one = injection(tmp_path)
-    rewritten, note = _rewrite(["--jars", "users.jar", "job.py"], one, env, "/events/1.ndjson", tmp_path)
+    rewritten, note = _rewrite(
+        ["--jars", "users.jar", "job.py"], one, env, "/events/1.ndjson", tmp_path
+    )
     parsed = SubmitArguments.parse(rewritten)
     assert note == ""
     assert parsed.properties["spark.extraListeners"] == f"com.example.Own,{LISTENER}"
@@ -70,7 +111,10 @@ def test_the_listener_is_added_to_the_users_own(tmp_path: Path) -> None:
 
 
 def test_credentials_of_a_file_stay_off_the_command_line(tmp_path: Path) -> None:
-    env = {"SPARK_HOME": str(spark_at(tmp_path / "spark")), "SPARK_CONF_DIR": str(tmp_path / "conf")}
+    env = {
+        "SPARK_HOME": str(spark_at(tmp_path / "spark")),
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+    }
     transport = "spark.openlineage.transport"
     users = f"{transport}.type http\n{transport}.url http://h:1\n{transport}.auth.apiKey hunter2\nspark.a b\n"
     (tmp_path / "conf").mkdir()
@@ -78,7 +122,9 @@ def test_credentials_of_a_file_stay_off_the_command_line(tmp_path: Path) -> None
     (tmp_path / "users.conf").write_text(users)
     (tmp_path / "task").mkdir()
     for arguments in (["job.py"], ["--properties-file", str(tmp_path / "users.conf"), "job.py"]):
-        rewritten, _ = _rewrite(arguments, injection(tmp_path), env, "/events/1.ndjson", tmp_path / "task")
+        rewritten, _ = _rewrite(
+            arguments, injection(tmp_path), env, "/events/1.ndjson", tmp_path / "task"
+        )
         assert "hunter2" not in " ".join(rewritten)
         assert rewritten.count("--properties-file") == 1
         file = Path(str(SubmitArguments.parse(rewritten).value("--properties-file")))
@@ -104,7 +150,9 @@ def test_a_launch_gets_the_archive_of_java_classes(tmp_path: Path) -> None:
 
 
 @cases("capture")
-def test_a_launch_that_cannot_have_lineage_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
+def test_a_launch_that_cannot_have_lineage_is_refused(
+    tmp_path: Path, arguments: list[str], reason: str
+) -> None:
     env = {"SPARK_HOME": str(spark_at(tmp_path / "spark"))}
     with pytest.raises(InjectionError, match=reason):
         _rewrite(arguments, injection(tmp_path), env, "/events/1.ndjson", tmp_path)
@@ -116,7 +164,13 @@ def test_a_pipe_is_left_to_spark(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"spark.users own")
     with pytest.raises(NotRegularFileError, match=f"/dev/fd/{reader} is not a regular file"):
-        _rewrite(["--properties-file", f"/dev/fd/{reader}", "job.py"], injection(tmp_path), env, "/1", tmp_path)
+        _rewrite(
+            ["--properties-file", f"/dev/fd/{reader}", "job.py"],
+            injection(tmp_path),
+            env,
+            "/1",
+            tmp_path,
+        )
     assert os.read(reader, 100) == b"spark.users own"
     os.close(reader)
     os.close(writer)
@@ -130,7 +184,9 @@ def test_a_configuration_folder_that_cannot_be_listed_stays_in_effect(
     (tmp_path / "conf").mkdir()
     injection(tmp_path).write(tmp_path, {})
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
-    monkeypatch.setattr(sys, "argv", ["-c", str(tmp_path), str(tmp_path / "answer"), SUBMIT, "job.py"])
+    monkeypatch.setattr(
+        sys, "argv", ["-c", str(tmp_path), str(tmp_path / "answer"), SUBMIT, "job.py"]
+    )
 
     def refuse(folder: Path) -> None:
         raise PermissionError(13, "Permission denied", str(folder))

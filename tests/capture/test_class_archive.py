@@ -39,7 +39,11 @@ class Worker:
         self.java = executable(folder / "jdk/bin/java", JAVA)
         (folder / "jdk/release").write_text('JAVA_VERSION="17.0.15"\n')
         self.listener = (str(openlineage_jar(folder / "openlineage-spark_2.13-1.53.0.jar")),)
-        self.env = {"SPARK_HOME": str(home), "JAVA_HOME": str(folder / "jdk"), "FAKE_JARS": str(home / "jars")}
+        self.env = {
+            "SPARK_HOME": str(home),
+            "JAVA_HOME": str(folder / "jdk"),
+            "FAKE_JARS": str(home / "jars"),
+        }
         self.env |= {"PATH": os.environ["PATH"]}
         found = capture.SparkInstallation.find("spark-submit", self.env)
         assert found is not None
@@ -47,11 +51,17 @@ class Worker:
         self.archives = capture.ClassArchives.at(folder / "classes")
 
     def build(self, **env: str) -> capture.ClassArchive:
-        return self.archives.build(self.installation, {**self.env, **env}, self.listener, seconds=60)
+        return self.archives.build(
+            self.installation, {**self.env, **env}, self.listener, seconds=60
+        )
 
-    def find(self, submission: capture.Submission | None = None, **env: str) -> capture.ClassArchive:
+    def find(
+        self, submission: capture.Submission | None = None, **env: str
+    ) -> capture.ClassArchive:
         jar = capture.JarChoice(class_path=self.listener)
-        return self.archives.find(submission or capture.Submission(), self.installation, {**self.env, **env}, jar)
+        return self.archives.find(
+            submission or capture.Submission(), self.installation, {**self.env, **env}, jar
+        )
 
     def refusal(self, submission: capture.Submission | None = None, **env: str) -> str:
         with pytest.raises(capture.ClassArchiveError) as caught:
@@ -74,12 +84,16 @@ def test_a_job_gets_the_archive_and_the_class_path_that_it_was_written_for(worke
     assert "-XX:+UseSerialGC" in options
     assert "-Xshare:off" not in options
 
-    users = capture.Submission({"spark.driver.extraJavaOptions": "-Dusers=1", "spark.a": "b"}, driver_class_path="")
+    users = capture.Submission(
+        {"spark.driver.extraJavaOptions": "-Dusers=1", "spark.a": "b"}, driver_class_path=""
+    )
     given = built.added_to(users)
     assert given.properties == {
         "spark.a": "b",
         "spark.driver.extraClassPath": ":".join(built.class_path),
-        "spark.driver.extraJavaOptions": (f"-Dusers=1 -XX:SharedArchiveFile={built.path} -Xshare:auto -Xlog:cds*=off"),
+        "spark.driver.extraJavaOptions": (
+            f"-Dusers=1 -XX:SharedArchiveFile={built.path} -Xshare:auto -Xlog:cds*=off"
+        ),
     }
     assert given.driver_class_path is None
     assert built.added_to(given) == given
@@ -90,7 +104,9 @@ def test_a_job_gets_the_archive_and_the_class_path_that_it_was_written_for(worke
 
 def test_only_its_user_can_read_it(worker: Worker) -> None:
     path = Path(worker.build().path)
-    modes = [place.stat().st_mode & 0o777 for place in (path.parent, path, path.with_suffix(".json"))]
+    modes = [
+        place.stat().st_mode & 0o777 for place in (path.parent, path, path.with_suffix(".json"))
+    ]
     assert modes == [0o700, 0o600, 0o600]
 
 
@@ -124,9 +140,19 @@ def test_a_job_with_conflicting_java_options_gets_no_archive(worker: Worker) -> 
     worker.build()
     refusals = [
         worker.refusal(capture.Submission(driver_class_path="/users.jar")),
-        worker.refusal(capture.Submission(base_properties={"spark.driver.extraClassPath": "/users.jar"})),
-        worker.refusal(capture.Submission({"spark.driver.extraJavaOptions": "-Da=b -XX:SharedArchiveFile=/users.jsa"})),
-        worker.refusal(capture.Submission(base_properties={"spark.driver.defaultJavaOptions": "-javaagent:a.jar"})),
+        worker.refusal(
+            capture.Submission(base_properties={"spark.driver.extraClassPath": "/users.jar"})
+        ),
+        worker.refusal(
+            capture.Submission(
+                {"spark.driver.extraJavaOptions": "-Da=b -XX:SharedArchiveFile=/users.jsa"}
+            )
+        ),
+        worker.refusal(
+            capture.Submission(
+                base_properties={"spark.driver.defaultJavaOptions": "-javaagent:a.jar"}
+            )
+        ),
         worker.refusal(SPARK_SUBMIT_OPTS="-Xshare:off"),
         worker.refusal(JAVA_TOOL_OPTIONS="--patch-module=java.base=x"),
     ]
@@ -150,7 +176,9 @@ def test_a_configuration_folder_with_names_of_a_jar_gets_no_archive(worker: Work
     assert worker.refusal() == f"{conf} has names that jars of Spark have, too: io"
 
 
-def test_another_java_spark_or_jar_has_another_archive_and_the_old_one_is_removed(worker: Worker) -> None:
+def test_another_java_spark_or_jar_has_another_archive_and_the_old_one_is_removed(
+    worker: Worker,
+) -> None:
     jars = worker.installation.jars
     changes: list[Callable[[], object]] = [
         lambda: (worker.java.parents[1] / "release").write_text('JAVA_VERSION="21.0.1"\n'),
@@ -163,7 +191,9 @@ def test_another_java_spark_or_jar_has_another_archive_and_the_old_one_is_remove
         assert worker.archives.remove_outdated() == []
         change()
         assert "spark-datahub warm" in worker.refusal()
-        assert worker.archives.remove_outdated() == [(path, "Java, Spark or the OpenLineage jar has changed")]
+        assert worker.archives.remove_outdated() == [
+            (path, "Java, Spark or the OpenLineage jar has changed")
+        ]
         assert list(worker.archives.folder.iterdir()) == []
 
 
@@ -182,23 +212,33 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(worker: Worker, tmp_path
         worker.build(FAKE_FAILURE="1")
     archives = worker.archives
     (worker.java.parents[1] / "release").write_text('JAVA_VERSION="11.0.2"\n')
-    with pytest.raises(capture.ClassArchiveError, match="is Java 11: archives need Java 13 or later"):
+    with pytest.raises(
+        capture.ClassArchiveError, match="is Java 11: archives need Java 13 or later"
+    ):
         worker.build()
     (worker.java.parents[1] / "release").unlink()
     worker.archives = replace(archives, folder=tmp_path / "with blank")
     with pytest.raises(capture.ClassArchiveError, match="with a blank, comma or colon"):
         worker.build()
     with pytest.raises(capture.ClassArchiveError, match="no java in JAVA_HOME"):
-        archives.find(capture.Submission(), worker.installation, {"JAVA_HOME": str(tmp_path)}, capture.JarChoice())
+        archives.find(
+            capture.Submission(),
+            worker.installation,
+            {"JAVA_HOME": str(tmp_path)},
+            capture.JarChoice(),
+        )
     with pytest.raises(capture.ClassArchiveError, match="is not known"):
         archives.find(capture.Submission(), None, {}, capture.JarChoice())
     assert list(archives.folder.iterdir()) == []
 
 
-def test_an_archive_that_java_refuses_is_not_kept(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_java_refuses_is_not_kept(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FAKE_MISMATCH", "1")
     with pytest.raises(
-        capture.ClassArchiveError, match="Java does not map the archive that it wrote: shared class paths mis"
+        capture.ClassArchiveError,
+        match="Java does not map the archive that it wrote: shared class paths mis",
     ):
         worker.build()
     assert list(worker.archives.folder.iterdir()) == []

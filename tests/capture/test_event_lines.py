@@ -55,7 +55,9 @@ class Failing(Stored):
         return Stream(self.content)
 
 
-def collect(sources: EventSource | Iterable[EventSource], **options: Any) -> CollectedEvents[dict[str, Any]]:
+def collect(
+    sources: EventSource | Iterable[EventSource], **options: Any
+) -> CollectedEvents[dict[str, Any]]:
     return CollectedEvents(sources, decoded_event, **options)
 
 
@@ -64,13 +66,19 @@ def types_of(collection: CollectedEvents[dict[str, Any]]) -> list[str]:
 
 
 @cases("capture")
-def test_each_kind_of_file_has_its_outcome(tmp_path: Path, latin_1: str, events: list[str], outcome: str) -> None:
+def test_each_kind_of_file_has_its_outcome(
+    tmp_path: Path, latin_1: str, events: list[str], outcome: str
+) -> None:
     path, content = tmp_path / "events.ndjson", latin_1.encode("latin-1")
     path.write_bytes(content)
     collection = collect(path)
     assert types_of(collection) == events
     report = collection.report
-    assert (report.outcome.name, report.events, report.bytes_read) == (outcome, len(events), len(content))
+    assert (report.outcome.name, report.events, report.bytes_read) == (
+        outcome,
+        len(events),
+        len(content),
+    )
     assert report.torn == (1 if outcome == "TORN" else 0)
     assert report.lines == report.events + report.blank + report.torn + report.quarantined_count
 
@@ -83,7 +91,9 @@ def test_events_before_a_read_error_count() -> None:
 
 
 @cases("capture")
-def test_bad_line_is_quarantined_and_the_rest_is_read(text: str, times: int, end: str, reason: str) -> None:
+def test_bad_line_is_quarantined_and_the_rest_is_read(
+    text: str, times: int, end: str, reason: str
+) -> None:
     # The texts are in Latin-1, and may be repeated before their ends.
     line = (text * times + end * times).encode("latin-1").replace(b"START", START)
     collection = collect(Stored(START + b"\n" + line + b"\n" + COMPLETE + b"\n"))
@@ -94,7 +104,9 @@ def test_bad_line_is_quarantined_and_the_rest_is_read(text: str, times: int, end
     assert collection.report.outcome is Outcome.COMPLETE
 
 
-@pytest.mark.parametrize("line", [b'{"a": 1, "a": 2.5}', b'{"a": "\\ud83d\\ude00"}', b'{"a": "\\uD800"}'])
+@pytest.mark.parametrize(
+    "line", [b'{"a": 1, "a": 2.5}', b'{"a": "\\ud83d\\ude00"}', b'{"a": "\\uD800"}']
+)
 def test_odd_but_usable_lines_can_be_written_again(line: bytes) -> None:
     [event] = collect(Stored(line + b"\n"))
     assert json.loads(json.dumps(event, ensure_ascii=False).encode("utf-8")) == event
@@ -151,13 +163,19 @@ def test_deadline_ends_the_reading_between_lines() -> None:
 
 def test_deadline_ends_the_skipping_of_a_huge_line() -> None:
     answers = iter([False, True])
-    collection = collect(Stored(b"x" * 3 * 1024 * 1024), max_event_bytes=10, deadline=lambda: next(answers))
+    collection = collect(
+        Stored(b"x" * 3 * 1024 * 1024), max_event_bytes=10, deadline=lambda: next(answers)
+    )
     assert list(collection) == []
     assert collection.report.outcome is Outcome.TIMED_OUT
 
 
 def test_several_files_are_one_collection_and_the_worst_outcome_is_reported() -> None:
-    sources = [Stored(START + b"\n", "one"), Stored(START[:5], "two"), Stored(COMPLETE + b"\n", "three")]
+    sources = [
+        Stored(START + b"\n", "one"),
+        Stored(START[:5], "two"),
+        Stored(COMPLETE + b"\n", "three"),
+    ]
     collection = collect(sources)
     assert types_of(collection) == ["START", "COMPLETE"]
     assert (collection.report.outcome, collection.report.detail) == (Outcome.TORN, "two, line 1")
@@ -181,7 +199,16 @@ def test_no_content_is_an_exception_and_every_byte_is_counted(content: bytes) ->
 RECORDED_LOG = Path(__file__).parents[1] / "data" / "event_logs" / "streaming-4.3.0.ndjson"
 APPLICATION = "local-1795257256797"
 LINES = st.sampled_from(
-    [START + b"\n", COMPLETE + b"\r\n", b"\n", b" \n", b"no JSON\n", b'"text"\n', b'{"a": "\xc3\xa9"}\n', b'{"a"\n']
+    [
+        START + b"\n",
+        COMPLETE + b"\r\n",
+        b"\n",
+        b" \n",
+        b"no JSON\n",
+        b'"text"\n',
+        b'{"a": "\xc3\xa9"}\n',
+        b'{"a"\n',
+    ]
 )
 
 
@@ -213,7 +240,11 @@ def follower(path: Path) -> FileFollower[bytes]:
 
 
 @pytest.mark.slow
-@given(lines=st.lists(LINES, max_size=12), torn=st.sampled_from([b"", START, START[:-3]]), cuts=st.data())
+@given(
+    lines=st.lists(LINES, max_size=12),
+    torn=st.sampled_from([b"", START, START[:-3]]),
+    cuts=st.data(),
+)
 @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_file_that_grows_in_pieces_has_the_events_of_the_whole(
     tmp_path: Path, lines: list[bytes], torn: bytes, cuts: st.DataObject
@@ -256,7 +287,9 @@ def test_a_file_that_never_appears_is_missing(path: Path, follower: FileFollower
     assert str(path) in follower.report.sentence
 
 
-def test_a_file_that_was_cut_is_read_again_and_reported(path: Path, follower: FileFollower[bytes]) -> None:
+def test_a_file_that_was_cut_is_read_again_and_reported(
+    path: Path, follower: FileFollower[bytes]
+) -> None:
     append(path, START + b"\n" + START + b"\n")
     assert new(follower) == [START, START]
     path.write_bytes(COMPLETE + b"\n")
@@ -266,7 +299,9 @@ def test_a_file_that_was_cut_is_read_again_and_reported(path: Path, follower: Fi
     assert follower.report.events == 3
 
 
-def test_another_file_in_its_place_is_read_from_its_beginning(path: Path, follower: FileFollower[bytes]) -> None:
+def test_another_file_in_its_place_is_read_from_its_beginning(
+    path: Path, follower: FileFollower[bytes]
+) -> None:
     append(path, START + b"\n")
     assert new(follower) == [START]
     path.rename(path.with_suffix(".1"))
@@ -275,7 +310,9 @@ def test_another_file_in_its_place_is_read_from_its_beginning(path: Path, follow
     assert follower.report.outcome is Outcome.REPLACED
 
 
-def test_a_file_that_disappears_after_it_was_read_is_replaced(path: Path, follower: FileFollower[bytes]) -> None:
+def test_a_file_that_disappears_after_it_was_read_is_replaced(
+    path: Path, follower: FileFollower[bytes]
+) -> None:
     append(path, START + b"\n")
     assert new(follower) == [START]
     path.unlink()
@@ -283,7 +320,9 @@ def test_a_file_that_disappears_after_it_was_read_is_replaced(path: Path, follow
     assert follower.report.outcome is Outcome.REPLACED
 
 
-def test_a_stopped_reader_continues_where_it_stopped(path: Path, follower: FileFollower[bytes]) -> None:
+def test_a_stopped_reader_continues_where_it_stopped(
+    path: Path, follower: FileFollower[bytes]
+) -> None:
     append(path, START + b"\n" + COMPLETE + b"\n")
     asked = iter([False, True])
     assert list(follower.new(lambda: next(asked))) == [START]

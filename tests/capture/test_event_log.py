@@ -16,10 +16,21 @@ from tests.cases import cases
 
 RECORDED = Path(__file__).parents[1] / "data" / "event_logs"
 STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
-START = {"Event": "SparkListenerApplicationStart", "App Name": "shop", "App ID": "app-1", "Timestamp": 1, "User": "me"}
+START = {
+    "Event": "SparkListenerApplicationStart",
+    "App Name": "shop",
+    "App ID": "app-1",
+    "Timestamp": 1,
+    "User": "me",
+}
 END = {"Event": "SparkListenerApplicationEnd", "Timestamp": 2}
 TASK = {"Event": "SparkListenerTaskEnd", "Stage ID": 1, "Task Info": {"Task ID": 7}}
-TERMINATED = {"Event": f"{STREAMING}QueryTerminatedEvent", "id": "i", "runId": "r", "exception": None}
+TERMINATED = {
+    "Event": f"{STREAMING}QueryTerminatedEvent",
+    "id": "i",
+    "runId": "r",
+    "exception": None,
+}
 
 
 def lines(*events: dict[str, Any]) -> bytes:
@@ -47,7 +58,8 @@ def names(events: Iterable[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("version", "progresses", "executions"), [("3.5.9", 13, 29), ("4.0.5", 10, 29), ("4.3.0", 12, 33)]
+    ("version", "progresses", "executions"),
+    [("3.5.9", 13, 29), ("4.0.5", 10, 29), ("4.3.0", 12, 33)],
 )
 def test_logs_of_real_applications_are_read_to_their_end(
     version: str, progresses: int, executions: int, tmp_path: Path
@@ -63,7 +75,12 @@ def test_logs_of_real_applications_are_read_to_their_end(
     assert found.count("StreamingQueryListener$QueryTerminatedEvent") == 7
     assert found.count("StreamingQueryListener$QueryProgressEvent") == progresses
     assert found.count("SQLExecutionStart") == found.count("SQLExecutionEnd") == executions
-    assert (*found[:3], found[-1]) == ("LogStart", "EnvironmentUpdate", "ApplicationStart", "ApplicationEnd")
+    assert (*found[:3], found[-1]) == (
+        "LogStart",
+        "EnvironmentUpdate",
+        "ApplicationStart",
+        "ApplicationEnd",
+    )
     assert log.complete
     assert (log.logs, log.events) == (["local-1795257256797"], len(found))
 
@@ -77,9 +94,17 @@ def test_jobs_keep_their_execution_and_databases_their_address(tmp_path: Path) -
         "jdbc:sqlserver://db;password=x": "jdbc:sqlserver://db",
         "*********(redacted)": "*********(redacted)",
     }
-    environments = ({"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": {url: text}} for text in addresses)
+    environments = (
+        {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": {url: text}}
+        for text in addresses
+    )
     properties = {"spark.sql.execution.id": "3", "spark.rdd.scope": "{}", "my.secret": "x"}
-    job = {"Event": "SparkListenerJobStart", "Job ID": 1, "Stage Infos": [{"Stage ID": 1}], "Properties": properties}
+    job = {
+        "Event": "SparkListenerJobStart",
+        "Job ID": 1,
+        "Stage Infos": [{"Stage ID": 1}],
+        "Properties": properties,
+    }
     (tmp_path / "app-1").write_bytes(lines(*environments, START, job, END))
     *found, _, kept, _ = EventLog(tmp_path)
     assert [event["Spark Properties"][url] for event in found] == list(addresses.values())
@@ -88,7 +113,8 @@ def test_jobs_keep_their_execution_and_databases_their_address(tmp_path: Path) -
 
 
 def test_the_paths_of_rdds_are_kept(tmp_path: Path) -> None:
-    # As Spark 4.3.0 wrote them: the user named RDD 2, and wholeTextFiles names the RDD behind its first.
+    # As Spark 4.3.0 wrote them: the user named RDD 2, and wholeTextFiles names the RDD behind its
+    # first.
     rdds = [
         (0, "/lake/raw/payments.csv", "textFile", []),
         (1, "/lake/raw/payments.csv", "textFile", [0]),
@@ -104,22 +130,42 @@ def test_the_paths_of_rdds_are_kept(tmp_path: Path) -> None:
         | ({"Scope": f'{{"id":"{number}","name":"{method}"}}'} if method else {})
         for number, name, method, parents in rdds
     ]
-    stages = [{"Stage ID": 0, "RDD Info": infos}, {"Stage ID": 1, "RDD Info": infos[:1]}, {"RDD Info": [None]}, None]
-    job = {"Event": "SparkListenerJobStart", "Submission Time": 1795644357438, "Stage Infos": stages}
+    stages = [
+        {"Stage ID": 0, "RDD Info": infos},
+        {"Stage ID": 1, "RDD Info": infos[:1]},
+        {"RDD Info": [None]},
+        None,
+    ]
+    job = {
+        "Event": "SparkListenerJobStart",
+        "Submission Time": 1795644357438,
+        "Stage Infos": stages,
+    }
     (tmp_path / "app-1").write_bytes(lines(START, job, END))
     _, kept, _ = EventLog(tmp_path)
     paths = ["/lake/raw/payments.csv", "s3a://lake/in/photos"]
-    assert kept == {"Event": job["Event"], "Submission Time": job["Submission Time"], "rddPaths": paths}
+    assert kept == {
+        "Event": job["Event"],
+        "Submission Time": job["Submission Time"],
+        "rddPaths": paths,
+    }
 
 
 def test_lists_of_paths_are_kept_in_full(tmp_path: Path) -> None:
     def scan(location: str, *children: dict[str, Any]) -> dict[str, Any]:
-        return {"nodeName": "Scan csv ", "children": [*children], "metadata": {"Location": location}}
+        return {
+            "nodeName": "Scan csv ",
+            "children": [*children],
+            "metadata": {"Location": location},
+        }
 
     lists = "InMemoryFileIndex(2 paths)[file:/a, file:/b]"
     execution = {
         "Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart",
-        "sparkPlanInfo": {"nodeName": "Union", "children": [scan("x(1 paths)[file:/c]"), scan(lists), scan(lists)]},
+        "sparkPlanInfo": {
+            "nodeName": "Union",
+            "children": [scan("x(1 paths)[file:/c]"), scan(lists), scan(lists)],
+        },
     }
     (tmp_path / "app-1").write_bytes(lines(START, execution, END))
     _, kept, _ = EventLog(tmp_path)
@@ -128,17 +174,29 @@ def test_lists_of_paths_are_kept_in_full(tmp_path: Path) -> None:
 
 def test_the_metrics_that_the_driver_counts_are_kept_with_their_nodes(tmp_path: Path) -> None:
     metrics = [
-        {"name": name, "accumulatorId": number} for number, name in enumerate(("scan time", "size of files read"))
+        {"name": name, "accumulatorId": number}
+        for number, name in enumerate(("scan time", "size of files read"))
     ]
-    scan = {"nodeName": "Scan csv ", "metadata": {"Location": "x(1 paths)[file:/c]"}, "metrics": metrics}
+    scan = {
+        "nodeName": "Scan csv ",
+        "metadata": {"Location": "x(1 paths)[file:/c]"},
+        "metrics": metrics,
+    }
     event = {
         "Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart",
         "sparkPlanInfo": {"nodeName": "Union", "children": [scan, None], "metrics": metrics[:1]},
-        "modifiedConfigs": {"a.password": "x", "spark.sql.sources.partitionOverwriteMode": "dynamic"},
+        "modifiedConfigs": {
+            "a.password": "x",
+            "spark.sql.sources.partitionOverwriteMode": "dynamic",
+        },
     }
     (tmp_path / "app-1").write_bytes(lines(START, event, END))
     _, kept, _ = EventLog(tmp_path)
-    counted = {"node": "Scan csv ", "location": "x(1 paths)[file:/c]", "metrics": {"size of files read": 1}}
+    counted = {
+        "node": "Scan csv ",
+        "location": "x(1 paths)[file:/c]",
+        "metrics": {"size of files read": 1},
+    }
     assert kept == {
         "Event": event["Event"], "countedNodes": [counted],
         "modifiedConfigs": {"spark.sql.sources.partitionOverwriteMode": "dynamic"},
@@ -165,8 +223,17 @@ def test_events_keep_only_the_keys_for_lineage(tmp_path: Path) -> None:
     events = list(EventLog(tmp_path))
 
     assert events == [
-        {"Event": "SparkListenerEnvironmentUpdate", "Hadoop Properties": {"fs.defaultFS": "file:///"}},
-        {"Event": "SparkListenerApplicationStart", "App ID": "app-1", "App Name": "shop", "Timestamp": 1, "User": "me"},
+        {
+            "Event": "SparkListenerEnvironmentUpdate",
+            "Hadoop Properties": {"fs.defaultFS": "file:///"},
+        },
+        {
+            "Event": "SparkListenerApplicationStart",
+            "App ID": "app-1",
+            "App Name": "shop",
+            "Timestamp": 1,
+            "User": "me",
+        },
         {
             "Event": execution["Event"],
             "executionId": 3,
@@ -197,14 +264,18 @@ def test_the_logs_of_a_folder_are_found_and_read(
 
     log = EventLog(tmp_path, application_ids=ids)
 
-    assert [event["Event"] for event in log] == [json.loads(LINES[name])["Event"] for name in events]
+    assert [event["Event"] for event in log] == [
+        json.loads(LINES[name])["Event"] for name in events
+    ]
     assert log.logs == logs
     assert log.complete == bool(logs and not problems)
     for problem, said in zip(problems, log.problems, strict=True):
         assert problem in said
 
 
-def test_zstd_without_its_library_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zstd_without_its_library_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
     (tmp_path / "app-1.zstd").write_bytes(zstd_frames(lines(START, END)))
 
@@ -231,7 +302,9 @@ def test_hostile_lines_are_skipped_and_the_others_are_read(tmp_path: Path) -> No
 
     assert names(log) == ["ApplicationStart", "ApplicationEnd"]
     (problem,) = log.problems
-    assert problem.startswith("6 lines of the Spark event log of app-1 skipped, the first in line 2")
+    assert problem.startswith(
+        "6 lines of the Spark event log of app-1 skipped, the first in line 2"
+    )
 
 
 def test_the_deadline_ends_the_reading(tmp_path: Path) -> None:
@@ -246,7 +319,9 @@ def test_the_deadline_ends_the_reading(tmp_path: Path) -> None:
     assert not log.complete
 
 
-def test_a_log_that_is_removed_while_it_is_read_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_removed_while_it_is_read_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     content = LINES["START"] + LINES["END"]
     length = len(LINES["START"])
     monkeypatch.setattr("airflow_provider_spark_datahub.capture.event_log._RANGE_BYTES", length)

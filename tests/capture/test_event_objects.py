@@ -1,7 +1,9 @@
-"""Events that are objects of a store: on fsspec's memory file system, with objects that a real Spark job wrote.
+"""Events that are objects of a store: on fsspec's memory file system, with objects that a real
+Spark job wrote.
 
-``tests/data/s3_events`` holds the objects of one job, a CSV file to two Parquet folders, as OpenLineage's S3 transport
-wrote them with Spark 4.3.0: the transport was compiled from its sources, and S3Proxy kept the objects.
+``tests/data/s3_events`` holds the objects of one job, a CSV file to two Parquet folders, as
+OpenLineage's S3 transport wrote them with Spark 4.3.0: the transport was compiled from its sources,
+and S3Proxy kept the objects.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Bucket:
 
     def __init__(self) -> None:
         memory: Any = import_module("fsspec.implementations.memory")  # has no types
-        self.store = ObjectStorage(memory.MemoryFileSystem(), f"/events{next(NAMES)}", "s3://events")
+        self.store = ObjectStorage(
+            memory.MemoryFileSystem(), f"/events{next(NAMES)}", "s3://events"
+        )
         self.opened: list[str] = []
         self.objects = EventObjects.below("s3://events", "dag/try1.ndjson", self.open)
 
@@ -84,7 +88,9 @@ def test_objects_that_hold_no_event_are_quarantined_and_stay(bucket: Bucket) -> 
     bucket.put("sub/5.json", text(5))
     reader = follower(bucket, max_event_bytes=50)
     assert list(reader.rest(never)) == [b'{"n":  2}']
-    assert {line.source.rpartition("try1.events/")[2]: line.reason for line in reader.report.quarantined} == {
+    assert {
+        line.source.rpartition("try1.events/")[2]: line.reason for line in reader.report.quarantined
+    } == {
         "1.json": "not valid JSON: Input data was truncated",
         "3.json": "100 bytes long, the limit is 50",
         "notes.txt": "not read: its name is not <ms>.json, as OpenLineage names an event's object",
@@ -140,12 +146,21 @@ class _Failing(_Refusing):
     ("contents", "stop", "outcome", "said"),
     [
         ({}, never, Outcome.MISSING, "s3://events/dag/try1.events"),
-        ({"1.json": b"no"}, never, Outcome.EMPTY, "no line of the events can be used: s3://events/try1.events/1.json"),
+        (
+            {"1.json": b"no"},
+            never,
+            Outcome.EMPTY,
+            "no line of the events can be used: s3://events/try1.events/1.json",
+        ),
         ({"1.json": text(1)}, lambda: True, Outcome.TIMED_OUT, "after 0 objects"),
     ],
 )
 def test_missing_empty_and_unread_objects_have_their_outcomes(
-    bucket: Bucket, contents: Mapping[str, bytes], stop: Callable[[], bool], outcome: Outcome, said: str
+    bucket: Bucket,
+    contents: Mapping[str, bytes],
+    stop: Callable[[], bool],
+    outcome: Outcome,
+    said: str,
 ) -> None:
     for name, content in contents.items():
         bucket.put(name, content)
@@ -155,7 +170,9 @@ def test_missing_empty_and_unread_objects_have_their_outcomes(
     assert said in reader.report.sentence
 
 
-@pytest.mark.parametrize(("store", "outcome"), [(_Refusing, Outcome.UNREADABLE), (_Failing, Outcome.UNAVAILABLE)])
+@pytest.mark.parametrize(
+    ("store", "outcome"), [(_Refusing, Outcome.UNREADABLE), (_Failing, Outcome.UNAVAILABLE)]
+)
 def test_a_store_that_does_not_answer_is_an_outcome_at_the_end(
     bucket: Bucket, store: type[_Refusing], outcome: Outcome
 ) -> None:
@@ -170,7 +187,9 @@ def test_a_store_that_does_not_answer_is_an_outcome_at_the_end(
     def refuse(uri: str) -> ObjectStorage:
         raise PermissionError(f"{uri}: no such connection")
 
-    unopened: _ObjectFollower[bytes] = EventObjects("s3://x/dag/try1.events", refuse).follow(checked_text)
+    unopened: _ObjectFollower[bytes] = EventObjects("s3://x/dag/try1.events", refuse).follow(
+        checked_text
+    )
     assert list(unopened.rest(never)) == []
     assert "no such connection" in unopened.report.sentence
 

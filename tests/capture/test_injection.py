@@ -63,7 +63,11 @@ def full(value: Any) -> Any:
         return {full(key): full(item) for key, item in value.items()}
     if not isinstance(value, str):
         return value
-    value = f"{TRANSPORT}.{value.removeprefix('transport.')}" if value.startswith("transport.") else value
+    value = (
+        f"{TRANSPORT}.{value.removeprefix('transport.')}"
+        if value.startswith("transport.")
+        else value
+    )
     return value.replace("<listener>", LISTENER).replace("<opens>", ADD_OPENS)
 
 
@@ -85,9 +89,10 @@ def test_ours_is_added_to_the_users_own(
     for name in ("jars", "packages", "driver_class_path", "private", "base_properties"):
         expected = others.get(name, job.get(name, {} if name == "base_properties" else None))
         assert getattr(injection.submission, name) == expected, name
-    assert capture.inject(injection.submission, replace(LINEAGE, **lineage)).submission == injection.submission, (
-        "once is enough"
-    )
+    assert (
+        capture.inject(injection.submission, replace(LINEAGE, **lineage)).submission
+        == injection.submission
+    ), "once is enough"
     assert injection.users_parent == others.get("users_parent", False)
 
 
@@ -107,13 +112,20 @@ def test_credentials_that_come_onto_the_command_line_are_returned() -> None:
 
 @pytest.mark.parametrize("url", ["http://h:1", "http://h:1/", "http://h:1/api/v1/lineage"])
 def test_the_address_of_an_http_transport_stays(url: str) -> None:
-    """As :code:`HttpTransport.getUri` of OpenLineage 1.53 reads it: a path takes the place of the endpoint."""
+    """As :code:`HttpTransport.getUri` of OpenLineage 1.53 reads it: a path takes the place of the
+    endpoint.
+    """
     users = capture.Submission({f"{TRANSPORT}.type": "http", f"{TRANSPORT}.url": url})
-    assert capture.inject(users, LINEAGE).submission.properties[f"{TRANSPORT}.transports.users.url"] == url
+    assert (
+        capture.inject(users, LINEAGE).submission.properties[f"{TRANSPORT}.transports.users.url"]
+        == url
+    )
 
 
 @cases("capture")
-def test_transport_that_would_break_beside_ours_is_refused(users: dict[str, str], reason: str) -> None:
+def test_transport_that_would_break_beside_ours_is_refused(
+    users: dict[str, str], reason: str
+) -> None:
     properties = {f"{TRANSPORT}.{name}": value for name, value in users.items()}
     with pytest.raises(capture.InjectionError, match=reason):
         capture.inject(capture.Submission(properties), LINEAGE)
@@ -121,11 +133,15 @@ def test_transport_that_would_break_beside_ours_is_refused(users: dict[str, str]
 
 def test_an_address_in_a_store_that_openlineage_cannot_write_to_is_refused() -> None:
     with pytest.raises(capture.InjectionError, match="no transport to 'abfs://"):
-        capture.inject(capture.Submission(), replace(LINEAGE, events_file="abfs://bucket/a/try1.events"))
+        capture.inject(
+            capture.Submission(), replace(LINEAGE, events_file="abfs://bucket/a/try1.events")
+        )
 
 
 def test_a_value_that_no_command_line_takes_is_refused() -> None:
-    """Linux takes arguments of 131,071 bytes. A job that was just below would not start; in a file it has no limit."""
+    """Linux takes arguments of 131,071 bytes. A job that was just below would not start; in a file
+    it has no limit.
+    """
     jars = ",".join(f"/shop/jars/{number:05}.jar" for number in range(6_000))
     on_class_path = replace(LINEAGE, jar=capture.JarChoice(class_path=(OURS,)))
     for submission, lineage, name in (
@@ -139,7 +155,10 @@ def test_a_value_that_no_command_line_takes_is_refused() -> None:
     others = capture.Submission({"spark.app.name": "ü" * 60_000}, jars=jars)
     assert capture.inject(others, on_class_path).submission.jars == jars
     with pytest.raises(capture.InjectionError, match="parentJobName for the listener holds a NUL"):
-        capture.inject(capture.Submission(), replace(LINEAGE, parent=capture.ParentRun("airflow", "a\0b", "id")))
+        capture.inject(
+            capture.Submission(),
+            replace(LINEAGE, parent=capture.ParentRun("airflow", "a\0b", "id")),
+        )
 
 
 names = st.sampled_from(
@@ -171,13 +190,23 @@ submissions = st.builds(capture.Submission, confs, options, options, base_proper
 @given(submissions)
 def test_no_jar_package_or_listener_of_the_user_is_lost(submission: capture.Submission) -> None:
     lineage = replace(LINEAGE, jar=capture.JarChoice(jars=(OURS,), packages=("g:a:1",)))
-    bare = {name: value for name, value in submission.properties.items() if not name.startswith(TRANSPORT)}
-    base = {name: value for name, value in submission.base_properties.items() if not name.startswith(TRANSPORT)}
+    bare = {
+        name: value
+        for name, value in submission.properties.items()
+        if not name.startswith(TRANSPORT)
+    }
+    base = {
+        name: value
+        for name, value in submission.base_properties.items()
+        if not name.startswith(TRANSPORT)
+    }
     users = replace(submission, properties=bare, base_properties=base)
     result = capture.inject(users, lineage).submission
     assert result.effective_jars() == (*users.effective_jars(), OURS)
     assert result.effective_packages() == (*users.effective_packages(), "g:a:1")
-    listeners = [entry.strip() for entry in (users.effective("spark.extraListeners") or "").split(",")]
+    listeners = [
+        entry.strip() for entry in (users.effective("spark.extraListeners") or "").split(",")
+    ]
     kept = [entry.strip() for entry in str(result.properties["spark.extraListeners"]).split(",")]
     assert kept == [*filter(None, listeners), LISTENER]
 
@@ -190,19 +219,25 @@ WITHOUT_TRANSPORT = "facets:\n  transport: {}\n# transport:\n"
 
 @pytest.fixture
 def replaced_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Return a function that says what ours replaces for a driver in ``folder`` with the home ``home``."""
+    """Return a function that says what ours replaces for a driver in ``folder`` with the home
+    ``home``.
+    """
     for name in ("folder", "home/.openlineage"):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "folder")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
     def replaced(env: dict[str, str], *, local_driver: bool = True) -> str:
-        return capture.check_listener(capture.Submission(), capture.SparkSubmit(None, env, local_driver))
+        return capture.check_listener(
+            capture.Submission(), capture.SparkSubmit(None, env, local_driver)
+        )
 
     return replaced
 
 
-def test_without_a_transport_outside_spark_nothing_is_replaced(replaced_in: Callable[..., str]) -> None:
+def test_without_a_transport_outside_spark_nothing_is_replaced(
+    replaced_in: Callable[..., str],
+) -> None:
     assert not replaced_in({"OPENLINEAGE_URL": "x"})
 
 
@@ -212,17 +247,23 @@ def test_a_transport_in_the_environment_is_replaced(replaced_in: Callable[..., s
     assert not replaced_in(env, local_driver=False)
 
 
-@pytest.mark.parametrize("name", ["named.yml", "folder/openlineage.yml", "home/.openlineage/openlineage.yml"])
+@pytest.mark.parametrize(
+    "name", ["named.yml", "folder/openlineage.yml", "home/.openlineage/openlineage.yml"]
+)
 @pytest.mark.parametrize(("text", "replaced"), [(WITH_TRANSPORT, True), (WITHOUT_TRANSPORT, False)])
 def test_a_transport_in_a_configuration_file_is_replaced(
     tmp_path: Path, replaced_in: Callable[..., str], name: str, text: str, replaced: bool
 ) -> None:
     (tmp_path / name).write_text(text)
     found = replaced_in({"OPENLINEAGE_CONFIG": str(tmp_path / "named.yml")})
-    assert found == (f"the OpenLineage transport of {tmp_path / name} gets none of this job's events" * replaced)
+    assert found == (
+        f"the OpenLineage transport of {tmp_path / name} gets none of this job's events" * replaced
+    )
 
 
-def test_only_the_first_configuration_file_counts(tmp_path: Path, replaced_in: Callable[..., str]) -> None:
+def test_only_the_first_configuration_file_counts(
+    tmp_path: Path, replaced_in: Callable[..., str]
+) -> None:
     (tmp_path / "folder/openlineage.yml").write_text(WITHOUT_TRANSPORT)
     (tmp_path / "home/.openlineage/openlineage.yml").write_text(WITH_TRANSPORT)
     assert not replaced_in({})
@@ -232,7 +273,9 @@ def test_an_unreadable_configuration_file_replaces_nothing(
     tmp_path: Path, replaced_in: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "folder/openlineage.yml").touch()
-    monkeypatch.setattr(Path, "read_text", Mock(side_effect=PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(
+        Path, "read_text", Mock(side_effect=PermissionError(13, "Permission denied"))
+    )
     assert not replaced_in({})
 
 
@@ -262,7 +305,11 @@ def test_a_job_without_an_event_log_gets_one_of_its_own() -> None:
         **WHOLE_PLANS,
     }
     assert "SparkListenerTaskEnd" in left_out
-    assert not [name for name in left_out if "SQLExecution" in name or "Application" in name or "Environment" in name]
+    assert not [
+        name
+        for name in left_out
+        if "SQLExecution" in name or "Application" in name or "Environment" in name
+    ]
     assert injection.submission.jars == "a.jar"
     assert users.properties == {"spark.x": 1}
     assert inject_event_log(injection.submission, FOLDER, local_driver=True) == injection
@@ -270,7 +317,9 @@ def test_a_job_without_an_event_log_gets_one_of_its_own() -> None:
 
 @cases("capture")
 @pytest.mark.parametrize("in_defaults", [False, True])
-def test_the_users_event_log_is_kept_and_read(place: str | None, folder: str, in_defaults: bool) -> None:
+def test_the_users_event_log_is_kept_and_read(
+    place: str | None, folder: str, in_defaults: bool
+) -> None:
     conf = {ENABLED: "TRUE"} | ({DIR: place} if place else {})
     users = Submission(base_properties=conf) if in_defaults else Submission(conf)
 
@@ -278,7 +327,10 @@ def test_the_users_event_log_is_kept_and_read(place: str | None, folder: str, in
 
     assert injection.submission.properties == {**users.properties, **WHOLE_PLANS}
     assert (injection.folder, injection.ours, injection.reason) == (Path(folder), False, "")
-    assert inject_event_log(injection.submission, FOLDER, local_driver=True).submission is injection.submission
+    assert (
+        inject_event_log(injection.submission, FOLDER, local_driver=True).submission
+        is injection.submission
+    )
 
 
 def test_how_much_a_plan_names_is_the_jobs_own_choice() -> None:
@@ -306,13 +358,17 @@ def test_an_event_log_that_cannot_be_read_here_is_left_alone(
 ROOT = Path("/events")
 KEY = AttemptKey("shop.daily", "scheduled__2026-01-01T00:00:00+00:00", "load.orders", -1, 2)
 
-ids = st.text(max_size=250) | st.sampled_from(["..", ".", "/", "../../etc", "a:b+c", " ", "\ud800", "-rf", "n" * 250])
+ids = st.text(max_size=250) | st.sampled_from(
+    ["..", ".", "/", "../../etc", "a:b+c", " ", "\ud800", "-rf", "n" * 250]
+)
 keys = st.builds(AttemptKey, ids, ids, ids, st.integers(-1, 10**6), st.integers(0, 99))
 
 
 def test_the_path_of_an_event_file_shows_dag_run_task_and_try() -> None:
     path = event_file(ROOT, KEY)
-    assert path.parent == ROOT / "shop_daily" / "scheduled__2026-01-01T00_00_00_00_00" / "load_orders"
+    assert (
+        path.parent == ROOT / "shop_daily" / "scheduled__2026-01-01T00_00_00_00_00" / "load_orders"
+    )
     assert re.fullmatch(r"try2-[0-9a-f]{16}\.ndjson", path.name)
 
 
@@ -334,7 +390,9 @@ def test_any_id_gives_a_safe_path_below_the_root(key: AttemptKey) -> None:
 @pytest.mark.slow
 @pytest.mark.no_cover
 @given(st.tuples(keys, ids), st.tuples(keys, ids))
-def test_two_attempts_never_share_a_file(first: tuple[AttemptKey, str], other: tuple[AttemptKey, str]) -> None:
+def test_two_attempts_never_share_a_file(
+    first: tuple[AttemptKey, str], other: tuple[AttemptKey, str]
+) -> None:
     assert (event_file(ROOT, *first) == event_file(ROOT, *other)) is (first == other)
 
 

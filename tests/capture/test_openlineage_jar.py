@@ -32,7 +32,9 @@ COORDINATE = "io.openlineage:openlineage-spark_2.13:1.53.0"
 
 @dataclass
 class Repository:
-    """A package resolver that knows the listener, and in another version nothing, and OpenLineage's S3 transport."""
+    """A package resolver that knows the listener, and in another version nothing, and OpenLineage's
+    S3 transport.
+    """
 
     folder: Path
     files: list[str]
@@ -69,7 +71,12 @@ class Machine:
             return {key: self.filled(item) for key, item in value.items()}
         if isinstance(value, list):
             return [self.filled(item) for item in value]
-        names = {"jar": self.jar, "tmp": self.folder, "default": DEFAULT_OPENLINEAGE_JAR, "coordinate": COORDINATE}
+        names = {
+            "jar": self.jar,
+            "tmp": self.folder,
+            "default": DEFAULT_OPENLINEAGE_JAR,
+            "coordinate": COORDINATE,
+        }
         for name, text in names.items() if isinstance(value, str) else ():
             value = value.replace(f"<{name}>", str(text))
         return value
@@ -101,7 +108,11 @@ def machine(tmp_path: Path) -> Machine:
 
 @cases("jars")
 def test_the_jar_of_each_job_is_one_that_fits(
-    machine: Machine, setting: str, job: dict[str, Any], situation: dict[str, Any], choice: dict[str, Any]
+    machine: Machine,
+    setting: str,
+    job: dict[str, Any],
+    situation: dict[str, Any],
+    choice: dict[str, Any],
 ) -> None:
     found = machine.choose(setting, job, situation)
     expected = machine.filled(choice)
@@ -112,7 +123,11 @@ def test_the_jar_of_each_job_is_one_that_fits(
 
 @cases("jars")
 def test_a_jar_that_may_kill_the_job_is_refused(
-    machine: Machine, setting: str, job: dict[str, Any], situation: dict[str, Any], reasons: list[str]
+    machine: Machine,
+    setting: str,
+    job: dict[str, Any],
+    situation: dict[str, Any],
+    reasons: list[str],
 ) -> None:
     with pytest.raises(InjectionError) as caught:
         machine.choose(setting, job, situation)
@@ -128,7 +143,9 @@ def test_scala_version_is_that_of_the_code_then_of_the_name(
 
     def fits(spark_scala: ScalaVersion) -> bool:
         try:
-            SparkSubmit(None, {}, True, scala_version=spark_scala).choose_jar(str(jar), Submission())
+            SparkSubmit(None, {}, True, scala_version=spark_scala).choose_jar(
+                str(jar), Submission()
+            )
         except InjectionError:
             return False
         return True
@@ -181,13 +198,20 @@ def resolver(
     return _IvyResolver(
         installation,
         Submission(properties or {}, repositories=repositories),
-        {"JAVA_HOME": str(tmp_path / "java"), "PATH": os.defpath, "CLASS_PATH_OF_IVY": class_path, **(env or {})},
+        {
+            "JAVA_HOME": str(tmp_path / "java"),
+            "PATH": os.defpath,
+            "CLASS_PATH_OF_IVY": class_path,
+            **(env or {}),
+        },
         timeout_seconds,
         user_home=tmp_path / "home",
     )
 
 
-def cached(ivy_home: Path, *, descriptor: str = "<ivy-module/>", coordinate: _Coordinate = OPENLINEAGE) -> Path:
+def cached(
+    ivy_home: Path, *, descriptor: str = "<ivy-module/>", coordinate: _Coordinate = OPENLINEAGE
+) -> Path:
     """Make a module in an Ivy cache, as spark-submit leaves it."""
     module = ivy_home / "cache" / coordinate.group / coordinate.artifact
     jar = module / "jars" / f"{coordinate.artifact}-{coordinate.version}.jar"
@@ -211,7 +235,9 @@ def test_the_ivy_folder_is_that_of_the_sparks_version(
     assert resolver(tmp_path, properties, spark=spark).ivy_home() == tmp_path / folder
 
 
-def test_the_home_folder_is_that_of_the_user_entry_as_in_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_folder_is_that_of_the_user_entry_as_in_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", "/home/of/the/shell")
     asked = replace(resolver(tmp_path), user_home=None)
     assert asked.ivy_home() == Path(pwd.getpwuid(os.getuid()).pw_dir, ".ivy2.5.2")
@@ -239,7 +265,9 @@ def test_a_link_is_followed_once(tmp_path: Path) -> None:
         pytest.param("<ivy-module/>", _Coordinate("g", "a", "1"), id="another module"),
     ],
 )
-def test_doubtful_cache_is_asked_through_ivy(tmp_path: Path, descriptor: str, coordinate: _Coordinate) -> None:
+def test_doubtful_cache_is_asked_through_ivy(
+    tmp_path: Path, descriptor: str, coordinate: _Coordinate
+) -> None:
     cached(tmp_path / "home/.ivy2.5.2", descriptor=descriptor, coordinate=coordinate)
     with pytest.raises(_UnresolvableError):
         resolver(tmp_path, java=FAILING_JAVA).resolve(OPENLINEAGE)
@@ -247,10 +275,16 @@ def test_doubtful_cache_is_asked_through_ivy(tmp_path: Path, descriptor: str, co
 
 def test_artifact_comes_first_of_what_ivy_resolves(tmp_path: Path) -> None:
     own, other = "/cache/jars/openlineage-spark_2.13-1.53.0.jar", "/cache/jars/a-dependency-1.jar"
-    asked = resolver(tmp_path, {"spark.jars.ivy": str(tmp_path / "ivy")}, class_path=f"{other}{os.pathsep}{own}")
+    asked = resolver(
+        tmp_path, {"spark.jars.ivy": str(tmp_path / "ivy")}, class_path=f"{other}{os.pathsep}{own}"
+    )
     assert asked.resolve(OPENLINEAGE) == (Path(own), Path(other))
     arguments = (tmp_path / "java/bin/asked").read_text().split()
-    assert arguments[:3] == ["-cp", str(tmp_path / "spark/jars/ivy-2.5.3.jar"), "org.apache.ivy.Main"]
+    assert arguments[:3] == [
+        "-cp",
+        str(tmp_path / "spark/jars/ivy-2.5.3.jar"),
+        "org.apache.ivy.Main",
+    ]
     assert arguments[arguments.index("-cache") + 1] == str(tmp_path / "ivy/cache")
     assert arguments[-4:] == ["-dependency", "io.openlineage", "openlineage-spark_2.13", "1.53.0"]
 
@@ -277,16 +311,22 @@ def test_settings_of_the_user_are_used(tmp_path: Path) -> None:
     own = tmp_path / "own.xml"
     own.write_text("<ivysettings/>")
     properties = {"spark.jars.ivySettings": f"file://{own}"}
-    resolver(tmp_path, properties, class_path="/openlineage-spark_2.13-1.53.0.jar").resolve(OPENLINEAGE)
+    resolver(tmp_path, properties, class_path="/openlineage-spark_2.13-1.53.0.jar").resolve(
+        OPENLINEAGE
+    )
     assert (tmp_path / "java/bin/settings.xml").read_text() == "<ivysettings/>"
 
 
 @pytest.mark.slow
 @cases("capture")
-def test_a_coordinate_that_does_not_resolve_says_why(tmp_path: Path, java: str, class_path: str, reason: str) -> None:
+def test_a_coordinate_that_does_not_resolve_says_why(
+    tmp_path: Path, java: str, class_path: str, reason: str
+) -> None:
     java = {"fake": FAKE_JAVA, "failing": FAILING_JAVA}.get(java, java)
     with pytest.raises(_UnresolvableError, match=reason):
-        resolver(tmp_path, java=java, class_path=class_path, timeout_seconds=0.5).resolve(OPENLINEAGE)
+        resolver(tmp_path, java=java, class_path=class_path, timeout_seconds=0.5).resolve(
+            OPENLINEAGE
+        )
 
 
 def test_without_java_or_ivy_nothing_resolves(tmp_path: Path) -> None:

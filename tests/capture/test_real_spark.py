@@ -25,7 +25,9 @@ pytestmark = pytest.mark.spark
 REPOSITORY = Path(__file__).parents[2]
 CLASS_ARCHIVES = capture.ClassArchives.at(REPOSITORY / ".cache" / "spark-classes")
 SPARK_SUBMIT = Path(os.environ.get("SPARK_SUBMIT") or REPOSITORY / ".venv-spark/bin/spark-submit")
-OPENLINEAGE_JAR = os.environ.get("OPENLINEAGE_JAR") or str(REPOSITORY / ".cache/jars/openlineage-spark_2.13-1.53.0.jar")
+OPENLINEAGE_JAR = os.environ.get("OPENLINEAGE_JAR") or str(
+    REPOSITORY / ".cache/jars/openlineage-spark_2.13-1.53.0.jar"
+)
 PARENT = capture.ParentRun("airflow", "shop.build", "01990000-0000-7000-8000-000000000001")
 ROOT = capture.ParentRun("airflow", "shop", "01990000-0000-7000-8000-000000000000")
 
@@ -81,7 +83,13 @@ def submit(
     command += ["--jars", submission.jars] if submission.jars else []
     command += [str(application), *map(str, arguments)]
     done = subprocess.run(
-        command, env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=300
+        command,
+        env=dict(env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -93,7 +101,9 @@ def environment(conf_dir: Path) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | own
 
 
-def injected(properties: Mapping[str, object], env: Mapping[str, str], events_file: Path) -> capture.Submission:
+def injected(
+    properties: Mapping[str, object], env: Mapping[str, str], events_file: Path
+) -> capture.Submission:
     spark = capture.SparkSubmit(str(SPARK_SUBMIT), env, True)
     submission = replace(spark.with_base(capture.Submission(properties)), replaceable=True)
     jar = spark.choose_jar(OPENLINEAGE_JAR, submission)
@@ -118,7 +128,8 @@ def identity_of(event: dict[str, Any]) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class RealJob:
-    """A job whose ``spark-defaults.conf`` has a transport with an API key, and whose own call has secrets.
+    """A job whose ``spark-defaults.conf`` has a transport with an API key, and whose own call has
+    secrets.
 
     :ivar backend: events that the user's transport delivered.
     :ivar secrets: the file that the call's secrets moved into.
@@ -139,12 +150,21 @@ class RealJob:
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> RealJob:
     folder = tmp_path_factory.mktemp("job")
-    conf_dir, events_file, application = folder / "conf", folder / "new" / "folder" / "ours.ndjson", folder / "job.py"
+    conf_dir, events_file, application = (
+        folder / "conf",
+        folder / "new" / "folder" / "ours.ndjson",
+        folder / "job.py",
+    )
     conf_dir.mkdir()
     application.write_text(JOB)
     classes = folder / "classes.log"
-    # As Spark's launcher passes it on: without what spark-submit ignores, and without carriage returns.
-    users = {name: str(value) for name, (value, _) in USERS.items() if TRANSPORT not in name and value != "a\rb"}
+    # As Spark's launcher passes it on: without what spark-submit ignores, and without carriage
+    # returns.
+    users = {
+        name: str(value)
+        for name, (value, _) in USERS.items()
+        if TRANSPORT not in name and value != "a\rb"
+    }
     users["spark.driver.extraJavaOptions"] = f"-Xlog:class+load:file={classes}"
     with Backend(SECRET) as backend:
         (conf_dir / "spark-defaults.conf").write_text(
@@ -153,7 +173,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> RealJob:
         )
         env = environment(conf_dir)
         installation = capture.SparkInstallation.find(str(SPARK_SUBMIT), env)
-        assert all(knows_base_file(installation, None, str(SPARK_SUBMIT.with_name(name)), env) for name in COMMANDS)
+        assert all(
+            knows_base_file(installation, None, str(SPARK_SUBMIT.with_name(name)), env)
+            for name in COMMANDS
+        )
         submission = injected(users, env, events_file)
         properties, handed = submission.hand_over()
         assert handed is not None
@@ -166,7 +189,14 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> RealJob:
         handed.unlink()
     kept = json.loads((folder / "seen.kept").read_text())
     return RealJob(
-        submission, events_of(events_file), backend.events, output, handed, seen.read_text(), kept, classes.read_text()
+        submission,
+        events_of(events_file),
+        backend.events,
+        output,
+        handed,
+        seen.read_text(),
+        kept,
+        classes.read_text(),
     )
 
 
@@ -186,7 +216,9 @@ def test_the_listener_is_loaded_from_the_class_archive(job: RealJob) -> None:
     assert "InaccessibleObjectException" not in job.output
     # The configuration folder is not empty, which Java would refuse in front of Spark's jars.
     (loaded,) = re.findall(r"\.OpenLineageSparkListener (source: .*)", job.classes)
-    is_archived = "SharedArchiveFile" in str(job.submission.properties["spark.driver.extraJavaOptions"])
+    is_archived = "SharedArchiveFile" in str(
+        job.submission.properties["spark.driver.extraJavaOptions"]
+    )
     assert ("shared objects file (top)" in loaded) == is_archived
 
 
@@ -196,7 +228,11 @@ def test_a_real_job_keeps_its_secrets_off_the_command_line(job: RealJob) -> None
     assert str(job.secrets) in job.seen
     assert SECRET not in job.seen
     changed = {"spark.my=secret", "my.secret"}
-    users = {name: str(value) for name, (value, _) in USERS.items() if TRANSPORT not in name and value != "a\rb"}
+    users = {
+        name: str(value)
+        for name, (value, _) in USERS.items()
+        if TRANSPORT not in name and value != "a\rb"
+    }
     assert {name: job.kept[name] for name in users.keys() - changed} == {
         name: value for name, value in users.items() if name not in changed
     }

@@ -1,4 +1,6 @@
-"""What only a real Spark can prove about an injected event log, and about jars and Java options of the user."""
+"""What only a real Spark can prove about an injected event log, and about jars and Java options of
+the user.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import EventLog, Submission, event_log_folder, inject_event_log
+from airflow_provider_spark_datahub.capture import (
+    EventLog,
+    Submission,
+    event_log_folder,
+    inject_event_log,
+)
 from airflow_provider_spark_datahub.task import spark_event_log
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.capture.test_real_spark import environment, events_of, injected, submit
@@ -60,14 +67,25 @@ class Done:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("job")
-    done = Done(folder / "try1.ndjson", folder / "log", folder / "in", folder / "out of it", folder / "seen.json")
+    done = Done(
+        folder / "try1.ndjson",
+        folder / "log",
+        folder / "in",
+        folder / "out of it",
+        folder / "seen.json",
+    )
     with zipfile.ZipFile(folder / "users.jar", "w") as jar:
         jar.writestr("of-the-users-jar.txt", "")
     application = folder / "job.py"
     application.write_text(JOB)
     env = environment(folder)
-    users = {"spark.jars": str(folder / "users.jar"), "spark.driver.extraJavaOptions": "-Dof.the.user=1"}
-    injection = inject_event_log(injected(users, env, done.events_file), done.log_folder, local_driver=True)
+    users = {
+        "spark.jars": str(folder / "users.jar"),
+        "spark.driver.extraJavaOptions": "-Dof.the.user=1",
+    }
+    injection = inject_event_log(
+        injected(users, env, done.events_file), done.log_folder, local_driver=True
+    )
     done.log_folder.mkdir()
     submit(injection.submission, env, application, done.source, done.sink, done.seen)
     return done
@@ -85,7 +103,9 @@ def test_a_running_job_does_not_notice_that_its_log_is_given_up(
     monkeypatch.setattr(spark_event_log, "_MOST_BYTES", 300_000)
     (application := tmp_path / "job.py").write_text(MANY_TASKS)
     event_log, env = SparkEventLog(), environment(tmp_path)
-    submission = event_log.inject(Submission(), tmp_path / "try1.ndjson", local_driver=True, followed=True)
+    submission = event_log.inject(
+        Submission(), tmp_path / "try1.ndjson", local_driver=True, followed=True
+    )
     with_tasks = {**submission.properties, "spark.eventLog.excludedPatterns": "none"}
     folder, ended = event_log_folder(tmp_path / "try1.ndjson"), threading.Event()
     sizes: list[int] = []
@@ -112,11 +132,20 @@ def test_streaming_query_is_logged_with_its_source_and_sink(done: Done) -> None:
     logged = {event["Event"]: event for event in log}
     assert log.complete
     progress = logged[f"{STREAMING}QueryProgressEvent"]["progress"]
-    assert [source_["description"] for source_ in progress["sources"]] == [f"FileStreamSource[file:{done.source}]"]
-    assert progress["sink"]["description"] in (f"FileSink[file:{done.sink}]", f"FileSink[{done.sink}]")
+    assert [source_["description"] for source_ in progress["sources"]] == [
+        f"FileStreamSource[file:{done.source}]"
+    ]
+    assert progress["sink"]["description"] in (
+        f"FileSink[file:{done.sink}]",
+        f"FileSink[{done.sink}]",
+    )
     assert logged[f"{STREAMING}QueryTerminatedEvent"]["runId"] == progress["runId"]
-    assert logged["SparkListenerEnvironmentUpdate"]["Hadoop Properties"] == {"fs.defaultFS": "file:///"}
+    assert logged["SparkListenerEnvironmentUpdate"]["Hadoop Properties"] == {
+        "fs.defaultFS": "file:///"
+    }
     assert {"SparkListenerApplicationStart", "SparkListenerApplicationEnd"} < logged.keys()
     # OpenLineage's runs of the query's micro-batches have its run as the group of their jobs.
-    details = [event["run"]["facets"].get("spark_jobDetails", {}) for event in events_of(done.events_file)]
+    details = [
+        event["run"]["facets"].get("spark_jobDetails", {}) for event in events_of(done.events_file)
+    ]
     assert progress["runId"] in {detail.get("jobGroup") for detail in details}

@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_spark_datahub.capture import SparkInstallation, banner_versions, base_properties
+from airflow_provider_spark_datahub.capture import (
+    SparkInstallation,
+    banner_versions,
+    base_properties,
+)
 from airflow_provider_spark_datahub.capture.spark_installation import knows_base_file
 from tests.capture.installations import SPARK_SQL_SCRIPT, SPARK_SUBMIT_SCRIPT, executable, spark_at
 from tests.cases import cases
@@ -67,29 +71,40 @@ def test_defaults_are_those_of_the_conf_dir(tmp_path: Path) -> None:
     home = spark_at(tmp_path / "spark")
     for folder, value in (("spark/conf", "home"), ("etc", "etc")):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "spark-defaults.conf").write_text(f"spark.a {value}\nspark.b {value}\n")
+        (tmp_path / folder / "spark-defaults.conf").write_text(
+            f"spark.a {value}\nspark.b {value}\n"
+        )
     named = tmp_path / "job.conf"
     named.write_text("spark.a=job\n")
     at_home = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(home)})
-    in_etc = SparkInstallation.find("spark-submit", {"SPARK_HOME": str(home), "SPARK_CONF_DIR": str(tmp_path / "etc")})
+    in_etc = SparkInstallation.find(
+        "spark-submit", {"SPARK_HOME": str(home), "SPARK_CONF_DIR": str(tmp_path / "etc")}
+    )
     assert at_home is not None
     assert in_etc is not None
     assert base_properties(at_home, None) == {"spark.a": "home", "spark.b": "home"}
     assert base_properties(in_etc, None) == {"spark.a": "etc", "spark.b": "etc"}
     assert base_properties(in_etc, str(named)) == {"spark.a": "job"}
-    assert base_properties(in_etc, str(named), also_defaults=True) == {"spark.a": "job", "spark.b": "etc"}
+    assert base_properties(in_etc, str(named), also_defaults=True) == {
+        "spark.a": "job",
+        "spark.b": "etc",
+    }
     assert base_properties(None, None) == {}
 
 
 @cases("capture")
-def test_properties_are_read_by_javas_rules(tmp_path: Path, text: str, properties: dict[str, str]) -> None:
+def test_properties_are_read_by_javas_rules(
+    tmp_path: Path, text: str, properties: dict[str, str]
+) -> None:
     path = tmp_path / "spark.conf"
     path.write_bytes(text.encode())
     assert base_properties(None, str(path)) == properties
 
 
 @pytest.mark.parametrize(("encoding", "value"), [("utf-8", "caf\u00e9"), ("latin-1", "caf\ufffd")])
-def test_properties_are_read_in_utf_8_as_spark_reads_them(tmp_path: Path, encoding: str, value: str) -> None:
+def test_properties_are_read_in_utf_8_as_spark_reads_them(
+    tmp_path: Path, encoding: str, value: str
+) -> None:
     path = tmp_path / "spark.conf"
     path.write_bytes("spark.a caf\u00e9".encode(encoding))
     assert base_properties(None, str(path)) == {"spark.a": value}
@@ -101,21 +116,39 @@ def test_the_versions_behind_a_wrapper_are_those_of_its_banner(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["#!/bin/sh\nexec sleep 60\n", "#!/bin/sh\nexit 3\n", "#!/no/such/interpreter\n"])
+@pytest.mark.parametrize(
+    "script", ["#!/bin/sh\nexec sleep 60\n", "#!/bin/sh\nexit 3\n", "#!/no/such/interpreter\n"]
+)
 def test_a_command_without_a_banner_has_no_versions(tmp_path: Path, script: str) -> None:
     binary = executable(tmp_path / "spark3-submit", script)
     assert banner_versions(str(binary), {"PATH": os.defpath}, 0.5) is None
 
 
-# Script of the command, spark-env.sh, whether the base file is known without and with --properties-file.
+# Script of the command, spark-env.sh, whether the base file is known without and with
+# --properties-file.
 LAUNCHES = {
     "Spark's own": (SPARK_SUBMIT_SCRIPT, None, True, True),
-    "Spark's own with variables": (SPARK_SUBMIT_SCRIPT, "# SPARK_CONF_DIR\nHADOOP_CONF_DIR=/etc/hadoop\n", True, True),
+    "Spark's own with variables": (
+        SPARK_SUBMIT_SCRIPT,
+        "# SPARK_CONF_DIR\nHADOOP_CONF_DIR=/etc/hadoop\n",
+        True,
+        True,
+    ),
     "another folder": (SPARK_SUBMIT_SCRIPT, "export SPARK_CONF_DIR=/etc/spark\n", False, True),
     "another file": (SPARK_SUBMIT_SCRIPT, "[ -f /etc/env ] && . /etc/env\n", False, True),
     "a wrapper": ('#!/bin/sh\nexec /opt/spark/bin/spark-submit "$@"\n', None, False, False),
-    "a wrapper that adds": (SPARK_SUBMIT_SCRIPT.replace('"$@"', '--conf spark.a.secret=b "$@"'), None, False, False),
-    "a wrapper that sets": ("export SPARK_CONF_DIR=/etc/spark\n" + SPARK_SUBMIT_SCRIPT, None, False, False),
+    "a wrapper that adds": (
+        SPARK_SUBMIT_SCRIPT.replace('"$@"', '--conf spark.a.secret=b "$@"'),
+        None,
+        False,
+        False,
+    ),
+    "a wrapper that sets": (
+        "export SPARK_CONF_DIR=/etc/spark\n" + SPARK_SUBMIT_SCRIPT,
+        None,
+        False,
+        False,
+    ),
     "no script": ("\x7fELF\udcff", None, False, False),
 }
 
@@ -133,7 +166,9 @@ def test_the_base_file_is_known_if_no_wrapper_can_choose_another_one(tmp_path: P
         if env_lines is not None:
             env_script.write_text(env_lines)
         installation = SparkInstallation.find("spark-submit", env)
-        without, named = (knows_base_file(installation, file, "spark-submit", env) for file in (None, "/a.conf"))
+        without, named = (
+            knows_base_file(installation, file, "spark-submit", env) for file in (None, "/a.conf")
+        )
         found[name] = (without, named)
         assert knows_base_file(installation, None, "spark-sql", env) is without
         assert not knows_base_file(None, None, "spark-submit", env), "its layout is not known"

@@ -1,4 +1,6 @@
-"""The spark-submit call that is extended, and what the driver's output says of a listener that failed."""
+"""The spark-submit call that is extended, and what the driver's output says of a listener that
+failed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def test_options_override_their_properties() -> None:
         "spark.driver.extraClassPath": "/conf/*",
     }
     by_conf = Submission(properties)
-    by_option = Submission(properties, "/a.jar, /b.jar,", "g:a:1", "/opt:/lib/*", "https://one,https://two")
+    by_option = Submission(
+        properties, "/a.jar, /b.jar,", "g:a:1", "/opt:/lib/*", "https://one,https://two"
+    )
     assert by_conf.effective_jars() == ("conf.jar",)
     assert by_option.effective_jars() == ("/a.jar", "/b.jar")
     assert by_conf.effective_packages() == ("g:conf:1",)
@@ -70,12 +74,18 @@ def test_a_line_without_end_is_not_remembered_whole() -> None:
 
 
 OUTPUTS = Path(__file__).parents[1] / "data" / "driver_output"
-"""What Spark 4.3.0 printed: with stand-ins of the listener that fail, without its class, and for other failures."""
+"""What Spark 4.3.0 printed: with stand-ins of the listener that fail, without its class, and for
+other failures.
+"""
 
 
 def output_of(name: str) -> DriverOutput:
     output = DriverOutput()
-    lines = gzip.decompress((OUTPUTS / f"{name}.log.gz").read_bytes()).decode().splitlines(keepends=True)
+    lines = (
+        gzip.decompress((OUTPUTS / f"{name}.log.gz").read_bytes())
+        .decode()
+        .splitlines(keepends=True)
+    )
     assert list(output.watched(lines)) == lines
     return output
 
@@ -88,7 +98,9 @@ def test_a_listener_that_failed_is_recognized(name: str, failure: str) -> None:
 
 
 @cases("capture")
-def test_the_cause_of_a_failure_is_its_root_exception(name: str, cause: str, last_line: str) -> None:
+def test_the_cause_of_a_failure_is_its_root_exception(
+    name: str, cause: str, last_line: str
+) -> None:
     output = output_of(name)
     assert output.cause.startswith(cause)
     assert last_line in output.last_line
@@ -99,7 +111,9 @@ def test_a_spark_that_does_not_stop_waits_for_its_listeners(
     monkeypatch: pytest.MonkeyPatch, seconds: float, hangs: bool
 ) -> None:
     clock = iter([100.0, 100.0 + seconds])
-    monkeypatch.setattr("airflow_provider_spark_datahub.capture.spark_submit.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr(
+        "airflow_provider_spark_datahub.capture.spark_submit.time.monotonic", lambda: next(clock)
+    )
     output = output_of("hang")
     assert output.listener_failure == ""
     output.mark_killed()
@@ -109,8 +123,16 @@ def test_a_spark_that_does_not_stop_waits_for_its_listeners(
 
 def test_a_spark_that_stopped_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 200.0])
-    monkeypatch.setattr("airflow_provider_spark_datahub.capture.spark_submit.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr(
+        "airflow_provider_spark_datahub.capture.spark_submit.time.monotonic", lambda: next(clock)
+    )
     output = output_of("hang")
-    list(output.watched(["26/11/23 05:10:39 INFO SparkContext: Successfully stopped SparkContext (Uptime: 83199 ms)"]))
+    list(
+        output.watched(
+            [
+                "26/11/23 05:10:39 INFO SparkContext: Successfully stopped SparkContext (Uptime: 83199 ms)"
+            ]
+        )
+    )
     output.mark_killed()
     assert output.listener_failure == ""

@@ -52,7 +52,9 @@ def damage(name: str, content: bytes) -> tuple[int, DamagedFileError]:
         ("a.zstd", zstd(CONTENT[:5000]) + zstd(CONTENT[5000:])),
     ],
 )
-def test_lines_come_with_their_offsets_however_the_file_is_compressed(name: str, content: bytes) -> None:
+def test_lines_come_with_their_offsets_however_the_file_is_compressed(
+    name: str, content: bytes
+) -> None:
     found = read(name, content)
     assert [line for _, line in found] == LINES
     assert all(CONTENT.startswith(line, offset) for offset, line in found)
@@ -62,7 +64,9 @@ def test_blank_lines_count_in_offsets_alone() -> None:
     assert read("a", b"\n  \nx\r\n\ny") == [(4, b"x\r\n"), (8, b"y")]
 
 
-@pytest.mark.parametrize(("name", "content"), [("a.gz", gzip.compress(CONTENT)), ("a.zst", zstd(CONTENT))])
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.gz", gzip.compress(CONTENT)), ("a.zst", zstd(CONTENT))]
+)
 def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(name: str, content: bytes) -> None:
     count, error = damage(name, content[: len(content) // 2])
     assert 0 < count < len(LINES)
@@ -83,7 +87,9 @@ def test_a_broken_file_is_refused_with_its_reason(name: str, content: bytes, rea
 
 
 @pytest.mark.parametrize("packed", [gzip.compress, zstd], ids=["gzip", "zstd"])
-def test_a_bomb_is_not_read_to_its_end(packed: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bomb_is_not_read_to_its_end(
+    packed: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stored_files, "_MOST_BYTES", 128 * 1024)
     events = CollectedEvents(Packed(packed(b'{"a": 1}\n' + b"\n" * 10**6)), checked_text)
     assert list(events) == [b'{"a": 1}']

@@ -23,9 +23,14 @@ def run(*arguments: object, stdin: str | bytes | None = None) -> Result:
 
 
 def run_apart(
-    *arguments: object, flags: tuple[str, ...] = (), program: str = PROGRAM, env: Mapping[str, str] | None = None
+    *arguments: object,
+    flags: tuple[str, ...] = (),
+    program: str = PROGRAM,
+    env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, or another program of Python, with nothing on its standard input."""
+    """Run the command in a process of its own, or another program of Python, with nothing on its
+    standard input.
+    """
     return subprocess.run(
         [sys.executable, *flags, "-c", program, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},

@@ -41,7 +41,9 @@ def options(name: str) -> set[str]:
 def test_examples_use_options_that_exist(name: str) -> None:
     for block in re.findall(r"^```bash$(.*?)^```$", section(name), re.MULTILINE | re.DOTALL):
         for called, rest in re.findall(r"spark-datahub (\w+)([^|&#\n]*)", block):
-            assert set(re.findall(r"(?<!\S)--?[a-z][\w-]*", rest)) <= options(called), f"{called}{rest}"
+            assert set(re.findall(r"(?<!\S)--?[a-z][\w-]*", rest)) <= options(called), (
+                f"{called}{rest}"
+            )
 
 
 def test_the_list_of_commands_imports_none_of_them_and_cuts_no_line() -> None:
@@ -67,7 +69,9 @@ def test_every_section_is_of_a_command() -> None:
 def test_a_reader_that_goes_away_causes_no_crash(arguments: list[object]) -> None:
     command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
@@ -80,7 +84,11 @@ def test_a_reader_that_goes_away_causes_no_crash(arguments: list[object]) -> Non
 @pytest.mark.slow
 @cases("cli")
 def test_completion(words: str, position: int, expected: list[str]) -> None:
-    environment = {"_SPARK_DATAHUB_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(position)}
+    environment = {
+        "_SPARK_DATAHUB_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(position),
+    }
     program = "from airflow_provider_spark_datahub.cli import app; app(prog_name='spark-datahub')"
     completed = run_apart(program=program, env=environment).stdout
     assert set(completed.split()) == set(expected or COMMANDS)
@@ -107,7 +115,9 @@ def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)
     (tmp_path / "job.ndjson").symlink_to(JOB)
-    (tmp_path / "gap.ndjson.gz").symlink_to(JOB.parents[2] / "hard_jobs" / "events" / "ddl-3.5.9.ndjson.gz")
+    (tmp_path / "gap.ndjson.gz").symlink_to(
+        JOB.parents[2] / "hard_jobs" / "events" / "ddl-3.5.9.ndjson.gz"
+    )
     (tmp_path / "outbox").mkdir()
     monkeypatch.chdir(tmp_path)
 

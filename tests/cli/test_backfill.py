@@ -34,7 +34,9 @@ def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backfill:
     shutil.copy(CORPUS / "events/a_csv_join_agg.ndjson", events)
 
     def call(*options: object) -> Result:
-        return run("backfill", events, "--out", tmp_path / "out", "--spark-submit", binary, *options)
+        return run(
+            "backfill", events, "--out", tmp_path / "out", "--spark-submit", binary, *options
+        )
 
     return call
 
@@ -55,7 +57,17 @@ def test_options_reach_the_cluster(backfill: Backfill, tmp_path: Path) -> None:
     config = tmp_path / "options.yaml"
     config.write_text("env: DEV\n")
     done = backfill(
-        *("--since", "2020-01-01", "--until", "2030-01-01", "--application", "a_*", "--run-history", "--parts", "3"),
+        *(
+            "--since",
+            "2020-01-01",
+            "--until",
+            "2030-01-01",
+            "--application",
+            "a_*",
+            "--run-history",
+            "--parts",
+            "3",
+        ),
         *("--config", config, "--set", "tags=a,b", "--master", "yarn", "--deploy-mode", "cluster"),
         *("--conf", "spark.executor.memory=4g"),
     )
@@ -79,7 +91,9 @@ def test_options_reach_the_cluster(backfill: Backfill, tmp_path: Path) -> None:
     }
 
 
-def test_it_delivers_and_a_second_time_has_nothing_to_do(backfill: Backfill, tmp_path: Path) -> None:
+def test_it_delivers_and_a_second_time_has_nothing_to_do(
+    backfill: Backfill, tmp_path: Path
+) -> None:
     first = backfill("--emit", "lineage_sink", "--rate", "0")
     assert first.exit_code == 0, first.stderr
     assert "14 proposals delivered, 0 rejected; complete: 1 of 1 part" in first.stderr
@@ -89,7 +103,9 @@ def test_it_delivers_and_a_second_time_has_nothing_to_do(backfill: Backfill, tmp
     assert len(calls(tmp_path)) == 1
 
 
-def test_a_dry_run_delivers_nothing_and_the_real_one_follows(backfill: Backfill, tmp_path: Path) -> None:
+def test_a_dry_run_delivers_nothing_and_the_real_one_follows(
+    backfill: Backfill, tmp_path: Path
+) -> None:
     done = backfill("--dry-run", "--emit", "lineage_sink")
     assert done.exit_code == 0
     assert "14 proposals" in done.stderr
@@ -108,7 +124,9 @@ def test_since_a_duration_ago(backfill: Backfill, tmp_path: Path) -> None:
     assert abs(datetime.now(UTC) - since - timedelta(days=99_999)) < timedelta(minutes=10)
 
 
-def test_a_repeated_backfill_keeps_the_time_that_was_a_duration_ago(backfill: Backfill, tmp_path: Path) -> None:
+def test_a_repeated_backfill_keeps_the_time_that_was_a_duration_ago(
+    backfill: Backfill, tmp_path: Path
+) -> None:
     assert backfill("--since", "36500d").exit_code == 0
     plan = tmp_path / "out" / "_state" / "plan.json"
     stored = json.loads(plan.read_text())
@@ -119,7 +137,9 @@ def test_a_repeated_backfill_keeps_the_time_that_was_a_duration_ago(backfill: Ba
 
 
 @cases("cli")
-def test_wrong_options_cost_no_spark_job(backfill: Backfill, tmp_path: Path, options: list[str], message: str) -> None:
+def test_wrong_options_cost_no_spark_job(
+    backfill: Backfill, tmp_path: Path, options: list[str], message: str
+) -> None:
     done = backfill(*options)
     assert (done.exit_code, calls(tmp_path)) == (2, [])
     assert message in done.stderr
@@ -131,7 +151,9 @@ def test_a_connection_that_cannot_be_used_is_reported(backfill: Backfill) -> Non
     assert "connection 'nowhere' cannot be used" in done.stderr
 
 
-def test_the_failure_of_spark_is_reported(backfill: Backfill, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_failure_of_spark_is_reported(
+    backfill: Backfill, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FAKE_SPARK_STATUS", "1")
     done = backfill("--emit", "lineage_sink")
     assert done.exit_code == 1

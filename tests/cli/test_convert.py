@@ -37,7 +37,11 @@ def test_convert_writes_one_proposal_a_line() -> None:
     result = run("convert", JOB, "--exit-code", 0)
     assert result.exit_code == 0
     assert aspects(result.stdout)[:2] == ["dataFlowInfo", "status"]
-    assert [problem for line in result.stdout.splitlines() for problem in canonical_violations(json.loads(line))] == []
+    assert [
+        problem
+        for line in result.stdout.splitlines()
+        for problem in canonical_violations(json.loads(line))
+    ] == []
     assert result.stderr == "23 events, 14 proposals\n"
 
 
@@ -59,12 +63,16 @@ def test_options(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyP
 
 def test_what_is_cut_is_reported() -> None:
     result = run("convert", JOB, "--set", "max_string_length=120")
-    assert "column edges left out of column lineage, which would be longer than max_string_length: 25" in result.stderr
+    assert (
+        "column edges left out of column lineage, which would be longer than max_string_length: 25"
+        in result.stderr
+    )
     assert not any('fineGrainedLineages":[{' in line for line in result.stdout.splitlines())
 
 
 def test_what_could_not_be_converted_is_reported(tmp_path: Path) -> None:
-    # Column edges that do not fit, in one event, three events that are none, one output without a URN.
+    # Column edges that do not fit, in one event, three events that are none, one output without a
+    # URN.
     columns = column_lineage({f"c{number}": [column("/a", "x")] for number in range(22)})
     too_long = "/" + "x" * 600
     job_event = query(outputs=[file("/z", columnLineage=columns), file(too_long)])
@@ -72,7 +80,10 @@ def test_what_could_not_be_converted_is_reported(tmp_path: Path) -> None:
     events.write_text("".join(json.dumps(event) + "\n" for event in ({}, job_event, {}, {})))
     result = run("convert", events, "--set", "max_string_length=5000")
     assert result.exit_code == 1
-    assert "column edges left out of column lineage, which would be longer than max_string_length: 5" in result.stderr
+    assert (
+        "column edges left out of column lineage, which would be longer than max_string_length: 5"
+        in result.stderr
+    )
     assert f"file {too_long}: " in result.stderr
     assert f"{events}, line 1: not a run event" in result.stderr
     assert " (2 more events like it)\n" in result.stderr
@@ -93,7 +104,9 @@ def test_bad_lines_of_each_file_are_counted_and_the_first_is_named(tmp_path: Pat
 
 def test_sinks_of_streaming_queries_from_sparks_event_log(tmp_path: Path) -> None:
     recorded = Path(__file__).parents[1] / "data" / "event_logs"
-    (tmp_path / "local-1795257256797").write_bytes((recorded / "streaming-4.3.0.ndjson").read_bytes())
+    (tmp_path / "local-1795257256797").write_bytes(
+        (recorded / "streaming-4.3.0.ndjson").read_bytes()
+    )
     events = recorded / "streaming-4.3.0.openlineage.ndjson"
     assert "/lake/out/s/paid" not in run("convert", events, "--exit-code", 0).stdout
     result = run("convert", events, "--exit-code", 0, "--event-log", tmp_path)
@@ -104,12 +117,22 @@ def test_sinks_of_streaming_queries_from_sparks_event_log(tmp_path: Path) -> Non
 def test_applications_without_the_listener_from_sparks_event_logs_alone(tmp_path: Path) -> None:
     logs = Path(__file__).parents[1] / "data" / "more_jobs" / "logs"
     for number, recording in enumerate(("udf_union-3.5.9", "two_sessions-4.0.5")):
-        (tmp_path / f"local-{number}").write_bytes(gzip.decompress((logs / f"{recording}.ndjson.gz").read_bytes()))
+        (tmp_path / f"local-{number}").write_bytes(
+            gzip.decompress((logs / f"{recording}.ndjson.gz").read_bytes())
+        )
     result = run("convert", "--event-log", tmp_path)
     assert result.exit_code == 0
-    flows = {json.loads(line)["entityUrn"] for line in result.stdout.splitlines() if "dataFlowInfo" in line}
+    flows = {
+        json.loads(line)["entityUrn"]
+        for line in result.stdout.splitlines()
+        if "dataFlowInfo" in line
+    }
     assert len(flows) == 3  # the second application had two sessions
-    for written in ("/lake/out/union/every", "/lake/out/union/pivot", "/lake/out/two/german_orders"):
+    for written in (
+        "/lake/out/union/every",
+        "/lake/out/union/pivot",
+        "/lake/out/two/german_orders",
+    ):
         assert written in result.stdout
 
 
@@ -128,7 +151,11 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 
 def test_a_link_is_followed_and_not_replaced(tmp_path: Path) -> None:
     # /dev/stdout is one, if a shell redirects standard output to a file.
-    target, link, empty = tmp_path / "target.jsonl", tmp_path / "links" / "link.jsonl", tmp_path / "empty.ndjson"
+    target, link, empty = (
+        tmp_path / "target.jsonl",
+        tmp_path / "links" / "link.jsonl",
+        tmp_path / "empty.ndjson",
+    )
     link.parent.mkdir()
     link.symlink_to(target)
     target.write_text("old")
@@ -152,8 +179,12 @@ def test_the_summary_as_json(tmp_path: Path, to_file: bool) -> None:
 # -- input files of the commands
 
 
-STATUS = Proposal("dataset", "urn:li:dataset:(urn:li:dataPlatform:file,/a,PROD)", "status", {"removed": False})
-PATCH = Proposal("dataJob", "urn:li:dataJob:(urn:li:dataFlow:(spark,a,x),a)", "dataJobInputOutput", [], "PATCH")
+STATUS = Proposal(
+    "dataset", "urn:li:dataset:(urn:li:dataPlatform:file,/a,PROD)", "status", {"removed": False}
+)
+PATCH = Proposal(
+    "dataJob", "urn:li:dataJob:(urn:li:dataFlow:(spark,a,x),a)", "dataJobInputOutput", [], "PATCH"
+)
 BOTH = [STATUS, PATCH]
 
 
@@ -213,7 +244,9 @@ def test_a_part_of_a_backfill(tmp_path: Path) -> None:
     assert read(part)[0] == BOTH
 
 
-def test_a_part_that_is_cut_off_ends_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_that_is_cut_off_ends_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     part = tmp_path / "part-00000.parquet"
     part.write_bytes(b"PAR1")
     with pytest.raises(typer.Exit):

@@ -30,7 +30,9 @@ def reported(monkeypatch: pytest.MonkeyPatch, *reports: dict[str, Any]) -> list[
     """Have tasks of two DAGs report; return the queries to the database."""
     asked: list[object] = []
     tasks = [
-        TaskReport(AttemptKey("shop" if number % 2 else "payroll", "r", f"task{number}", -1, 0), report, 0)
+        TaskReport(
+            AttemptKey("shop" if number % 2 else "payroll", "r", f"task{number}", -1, 0), report, 0
+        )
         for number, report in enumerate(reports)
     ]
 
@@ -42,7 +44,9 @@ def reported(monkeypatch: pytest.MonkeyPatch, *reports: dict[str, Any]) -> list[
     return asked
 
 
-def test_reasons_are_counted_without_the_files_that_they_name(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reasons_are_counted_without_the_files_that_they_name(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     emitted = put(outbox, AttemptKey("shop", "r", "task9", -1, 0), 1)
     asked = reported(
         monkeypatch,
@@ -84,7 +88,9 @@ def test_reasons_are_counted_without_the_files_that_they_name(outbox: Outbox, mo
     assert text[0].startswith("1 of 5 tasks with lineage (20.0 %) since ")
     assert text[1] == f"  2 without: {MISSING}"
     assert text[2] == "  2 without: the jar … does not fit: see …"
-    assert text[3].startswith("outbox: 1 entry pending and 1 not converted, the oldest for 0.0 h; 1 quarantined")
+    assert text[3].startswith(
+        "outbox: 1 entry pending and 1 not converted, the oldest for 0.0 h; 1 quarantined"
+    )
     assert len(asked) == 2
 
 

@@ -29,9 +29,13 @@ from tests.oracles.strict import canonical_violations
 
 @pytest.fixture
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the place of a file sink, with a connection, a Spark and a jar, so that lineage can work."""
+    """Return the place of a file sink, with a connection, a Spark and a jar, so that lineage can
+    work.
+    """
     sink = tmp_path / "sink"
-    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps({"conn_type": "datahub-file", "host": str(sink)}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_LINEAGE", json.dumps({"conn_type": "datahub-file", "host": str(sink)})
+    )
     monkeypatch.setenv("SPARK_HOME", str(spark_at(tmp_path / "spark")))
     executable(tmp_path / "spark/bin/spark-submit")
     monkeypatch.setenv("PATH", f"{tmp_path / 'spark/bin'}{os.pathsep}{os.environ['PATH']}")
@@ -74,7 +78,8 @@ def test_json() -> None:
 @pytest.mark.usefixtures("sink")
 @cases("cli")
 def test_a_spark_that_does_not_start(tmp_path: Path, script: str, words: str) -> None:
-    # As after ``pip install pyspark pyspark-client``, which leaves the version and the jars where they were.
+    # As after ``pip install pyspark pyspark-client``, which leaves the version and the jars where
+    # they were.
     executable(tmp_path / "spark/bin/spark-submit", script)
     result = run("doctor")
     assert result.exit_code == 1
@@ -92,7 +97,12 @@ def connect(monkeypatch: pytest.MonkeyPatch, **connection: str) -> None:
 
 
 def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = ["acryl-datahub>=99", "no-such-package>=1", 'no-such-extra>=1; extra == "more"', "msgspec"]
+    wanted = [
+        "acryl-datahub>=99",
+        "no-such-package>=1",
+        'no-such-extra>=1; extra == "more"',
+        "msgspec",
+    ]
     monkeypatch.setattr(metadata, "requires", lambda _: wanted)
     wrong = [finding for finding in CHECKS.check_versions() if finding.status is CheckStatus.BAD]
     assert [finding.advice for finding in wrong] == [
@@ -102,20 +112,28 @@ def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_versions_are_those_that_the_readme_names() -> None:
-    oldest, newest = (".".join(map(str, version)) for version in (checks._OLDEST_SPARK, checks._NEWEST_SPARK))
+    oldest, newest = (
+        ".".join(map(str, version)) for version in (checks._OLDEST_SPARK, checks._NEWEST_SPARK)
+    )
     assert f"Spark {oldest} to {newest} on Java 17" in README
-    assert re.search(rf"openlineage-spark\s≥ {'.'.join(map(str, checks._OLDEST_OPENLINEAGE))}", README)
+    assert re.search(
+        rf"openlineage-spark\s≥ {'.'.join(map(str, checks._OLDEST_OPENLINEAGE))}", README
+    )
 
 
 def test_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow.plugins_manager.get_plugin_info", lambda: [{"name": "another", "listeners": ["x"]}])
+    monkeypatch.setattr(
+        "airflow.plugins_manager.get_plugin_info", lambda: [{"name": "another", "listeners": ["x"]}]
+    )
     (finding,) = CHECKS.check_plugin()
     assert finding.status is CheckStatus.BAD
     assert "airflow plugins" in finding.advice
 
 
 @cases("cli")
-def test_the_configuration(monkeypatch: pytest.MonkeyPatch, option: str, value: str, verdict: str, said: str) -> None:
+def test_the_configuration(
+    monkeypatch: pytest.MonkeyPatch, option: str, value: str, verdict: str, said: str
+) -> None:
     monkeypatch.setenv(f"AIRFLOW__SPARK_DATAHUB__{option}", value)
     found = [result for result in CHECKS.check_configuration()[1] if result.status == verdict]
     assert said in found[0].message
@@ -139,7 +157,11 @@ def test_a_connection_to_gms(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_delivered_with_refused_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     with GmsStandIn("a-token") as gms:
         connect(monkeypatch, conn_type="datahub-rest", host=gms.url, password="another")
-        assert [result.subject for result in CHECKS.check_connection()] == ["connection", "DataHub", "credentials"]
+        assert [result.subject for result in CHECKS.check_connection()] == [
+            "connection",
+            "DataHub",
+            "credentials",
+        ]
         assert {request.method for request in gms.requests} == {"GET"}
 
 
@@ -166,15 +188,23 @@ def test_what_the_outbox_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     storage = LocalStorage(tmp_path)
     put(Outbox(storage))
     redo = UnfinishedAttempt.begun(
-        TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1), SubmittedJob(LineageSettings(), tmp_path / "none")
+        TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1),
+        SubmittedJob(LineageSettings(), tmp_path / "none"),
     )
-    Outbox(storage).begin(key(task_id="runs"), connection_id="datahub", events=None, redo=redo.to_obj())
+    Outbox(storage).begin(
+        key(task_id="runs"), connection_id="datahub", events=None, redo=redo.to_obj()
+    )
     storage.write(f"{Folder.QUARANTINED}/a/b.jsonl", [b"{}"])
     storage.write(f"{Folder.CORRUPT}/a/b.jsonl", [b"{}"])
     storage.write(f"{Folder.CORRUPT}/a/b.reason.txt", [b"torn"])
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_MAX_BYTES", "1000")
-    words = {result.message: result.status for result in replace(CHECKS, outbox=str(tmp_path)).check_outbox()}
-    (pending,) = (text for text in words if re.fullmatch(r"1 entry pending, the oldest for \d.*", text))
+    words = {
+        result.message: result.status
+        for result in replace(CHECKS, outbox=str(tmp_path)).check_outbox()
+    }
+    (pending,) = (
+        text for text in words if re.fullmatch(r"1 entry pending, the oldest for \d.*", text)
+    )
     assert words[pending] is CheckStatus.WARNING
     assert words["1 entry quarantined"] is CheckStatus.WARNING
     assert words["1 entry corrupt"] is CheckStatus.WARNING
@@ -186,7 +216,11 @@ NEEDS_JAVA = '#!/bin/sh\n[ "$JAVA_HOME" ] || { echo JAVA_HOME is not set >&2; ex
 @pytest.mark.slow
 @cases("cli")
 def test_advice_helps_when_it_is_followed(
-    sink: Path, monkeypatch: pytest.MonkeyPatch, broken: dict[str, str | None], advice: str, mended: dict[str, str]
+    sink: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: dict[str, str | None],
+    advice: str,
+    mended: dict[str, str],
 ) -> None:
     """:param mended: the new values, beside the old ones."""
     folder = sink.parent
@@ -197,9 +231,9 @@ def test_advice_helps_when_it_is_followed(
         LocalStorage(folder / "outbox").write(f"{Folder.CORRUPT}/a/b.reason.txt", [b"x" * 950])
     with monkeypatch.context() as patch:
         for name, value in broken.items():
-            patch.setenv(name, value.replace("{tmp}", str(folder))) if value is not None else patch.delenv(
-                name, raising=False
-            )
+            patch.setenv(
+                name, value.replace("{tmp}", str(folder))
+            ) if value is not None else patch.delenv(name, raising=False)
         before = run("doctor")
     assert advice in before.stdout
     for name, value in mended.items():
@@ -231,7 +265,9 @@ def spark(monkeypatch: pytest.MonkeyPatch, home: Path, jar: Path) -> list[CheckR
 
 
 @cases("cli")
-def test_the_version_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, verdict: str) -> None:
+def test_the_version_of_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, verdict: str
+) -> None:
     home = spark_at(tmp_path / "spark", version)
     found, listener = spark(monkeypatch, home, openlineage_jar(tmp_path / "ol.jar"))
     assert (found.status, listener.status) == (verdict, CheckStatus.GOOD)
@@ -239,6 +275,10 @@ def test_the_version_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, v
 
 
 @cases("cli")
-def test_the_version_of_the_listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, verdict: str) -> None:
-    *_, listener = spark(monkeypatch, spark_at(tmp_path / "spark"), openlineage_jar(tmp_path / name))
+def test_the_version_of_the_listener(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, verdict: str
+) -> None:
+    *_, listener = spark(
+        monkeypatch, spark_at(tmp_path / "spark"), openlineage_jar(tmp_path / name)
+    )
     assert listener.status == verdict

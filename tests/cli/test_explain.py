@@ -1,4 +1,6 @@
-"""``spark-datahub explain``: the chain behind a table or a column, or the rule by which there is none."""
+"""``spark-datahub explain``: the chain behind a table or a column, or the rule by which there is
+none.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ import pytest
 from airflow_provider_spark_datahub.conversion import Proposal
 from tests.cases import cases
 from tests.cli.commands import run
-from tests.conversion.builders import OTHER_QUERY, QUERY, column, column_lineage, file, query, schema, whole_application
+from tests.conversion.builders import (
+    OTHER_QUERY,
+    QUERY,
+    column,
+    column_lineage,
+    file,
+    query,
+    schema,
+    whole_application,
+)
 
 HARD_JOBS = Path(__file__).parents[1] / "data" / "hard_jobs" / "events"
 READ = "INSERT INTO clean SELECT trim(name) AS name FROM raw"
@@ -25,8 +36,14 @@ def events(tmp_path: Path) -> Path:
     """Return the events of an application that makes a report by way of a table of its own."""
 
     def written(path: str, source: str, kind: str) -> dict[str, Any]:
-        fields = {"name": [column(source, "day", "INDIRECT:CONDITIONAL"), column(source, "name", kind)]}
-        return file(path, schema=schema(("name", "string"), ("day", "date")), columnLineage=column_lineage(fields))
+        fields = {
+            "name": [column(source, "day", "INDIRECT:CONDITIONAL"), column(source, "name", kind)]
+        }
+        return file(
+            path,
+            schema=schema(("name", "string"), ("day", "date")),
+            columnLineage=column_lineage(fields),
+        )
 
     made = whole_application(
         query(run_id=QUERY, second=1, inputs=[file("/lake/raw")], job_facets={"sql": {"query": READ}},
@@ -84,7 +101,9 @@ def test_json(events: Path) -> None:
     (step,) = document["steps"]
     assert step["evidence"]["queries"] == [{"run": QUERY, "statement": READ}]
     assert [source["dataset"].split(",")[1] for source in step["sources"]] == ["/lake/raw"]
-    assert [reader["evidence"]["queries"][0]["run"] for reader in document["readers"]] == [OTHER_QUERY]
+    assert [reader["evidence"]["queries"][0]["run"] for reader in document["readers"]] == [
+        OTHER_QUERY
+    ]
 
 
 @cases("cli")
@@ -97,7 +116,11 @@ def test_no_edge_has_its_rule(recording: str, name: str, rule: str, words: str) 
 
 
 def test_typing_errors_name_the_nearest(events: Path) -> None:
-    for name, hint in (("lake/repart", "lake/report"), ("report.nam", "name"), ("nothing like it", "clean")):
+    for name, hint in (
+        ("lake/repart", "lake/report"),
+        ("report.nam", "name"),
+        ("nothing like it", "clean"),
+    ):
         result = run("explain", events, name)
         assert (result.exit_code, result.stdout) == (2, "")
         assert hint in result.stderr
@@ -113,19 +136,26 @@ def test_inputs_are_those_of_show(events: Path, tmp_path: Path) -> None:
     (folder / ".part").write_text("not JSON")
     piped = run("explain", "-", "report", stdin=events.read_bytes())
     assert (
-        piped.stdout == run("explain", tmp_path / "folder", "report").stdout == run("explain", events, "report").stdout
+        piped.stdout
+        == run("explain", tmp_path / "folder", "report").stdout
+        == run("explain", events, "report").stdout
     )
     shutil.rmtree(folder)
     assert run("explain", tmp_path / "folder", "report").exit_code == 2
 
     proposals = tmp_path / "proposals.jsonl"
-    for options, words in (((), "do not name the query"), (("--set", "capture_evidence=true"), OTHER_QUERY)):
+    for options, words in (
+        ((), "do not name the query"),
+        (("--set", "capture_evidence=true"), OTHER_QUERY),
+    ):
         run("convert", events, "-o", proposals, *options)
         shown = run("explain", proposals, "report").stdout
         assert words in shown
         assert "another query" not in shown  # it was one
     run("convert", events, "-o", proposals, "--set", "datasets=schemas")
-    assert "only events show why" in " ".join(run("explain", proposals, "report.day").stdout.split())
+    assert "only events show why" in " ".join(
+        run("explain", proposals, "report.day").stdout.split()
+    )
 
 
 def test_the_page_names_the_queries_and_escapes_them(events: Path, tmp_path: Path) -> None:

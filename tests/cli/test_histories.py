@@ -24,7 +24,10 @@ from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
 from tests.operators.tries import DagRun
 
-ORDERS, REVENUE = (f"urn:li:dataset:(urn:li:dataPlatform:iceberg,shop.{name},PROD)" for name in ("orders", "revenue"))
+ORDERS, REVENUE = (
+    f"urn:li:dataset:(urn:li:dataPlatform:iceberg,shop.{name},PROD)"
+    for name in ("orders", "revenue")
+)
 START_MS = 1_790_000_000_000
 HOUR_MS = 3_600_000
 
@@ -45,7 +48,9 @@ def ask(tmp_path: Path) -> Ask:
     return ask
 
 
-def record(hour: float, task: str, inputs: Any = (), outputs: Any = (), **fields: Any) -> Fingerprint:
+def record(
+    hour: float, task: str, inputs: Any = (), outputs: Any = (), **fields: Any
+) -> Fingerprint:
     key, start_ms = AttemptKey("shop", f"run{hour}", task, -1, 1), START_MS + round(hour * HOUR_MS)
     uses = {"inputs": dict(inputs), "outputs": dict(outputs)}
     return Fingerprint(key, start_ms, start_ms + 1000, True, **{"logical_ms": 0, **uses, **fields})
@@ -58,19 +63,32 @@ def write(histories: Histories, *records: Fingerprint) -> None:
 
 def test_changed_shows_the_latest_run_or_another_one(histories: Histories, ask: Ask) -> None:
     columns = {ORDERS: Use(columns={"vat": "double", "id": "long"})}
-    last = structs.replace(record(3, "revenue"), succeeded=False, failure="`vat` cannot be resolved")
-    write(histories, record(1, "revenue", columns), record(2, "revenue", {ORDERS: Use(columns={"id": "long"})}), last)
+    last = structs.replace(
+        record(3, "revenue"), succeeded=False, failure="`vat` cannot be resolved"
+    )
+    write(
+        histories,
+        record(1, "revenue", columns),
+        record(2, "revenue", {ORDERS: Use(columns={"id": "long"})}),
+        last,
+    )
     line = "since the green run of 2026-09-21 15:13 UTC: shop.orders lost the column vat"
     code, shown, said = ask("changed", "shop", "revenue", "--run", "run2")
     assert (code, shown, said) == (0, f"{line}\n", "run2: 1 change since the last green run\n")
-    assert ask("changed", "shop", "revenue") == (0, "", "run3: 0 changes since the last green run\n")
+    assert ask("changed", "shop", "revenue") == (
+        0,
+        "",
+        "run3: 0 changes since the last green run\n",
+    )
     code, shown, _ = ask("changed", "shop", "revenue", "--run", "run2", "--json")
     assert json.loads(shown) == {"run": "run2", "try": 1, "changes": [line]}
     assert ask("changed", "shop", "orders")[0] == 2
 
 
 @pytest.mark.parametrize("microsecond", [594_739, 594_239, 594_500])
-def test_impact_names_the_instances_and_the_commands_in_order(histories: Histories, ask: Ask, microsecond: int) -> None:
+def test_impact_names_the_instances_and_the_commands_in_order(
+    histories: Histories, ask: Ask, microsecond: int
+) -> None:
     logical_date = datetime(2026, 11, 26, 12, 0, 18, microsecond, tzinfo=UTC)
     logical_ms = dag_run_of(DagRun(logical_date=logical_date)).logical_ms
     write(
@@ -84,7 +102,8 @@ def test_impact_names_the_instances_and_the_commands_in_order(histories: Histori
     code, shown, said = ask("impact", "shop.orders", "--version", "8842")
     assert code == 0
     count = (
-        "2 of 4 downstream task instances read it; 1 may have, through tasks without lineage; 0 read only other writes"
+        "2 of 4 downstream task instances read it; 1 may have, through tasks without lineage; "
+        "0 read only other writes"
     )
     assert said.splitlines() == [
         f"{count}; 0 use other columns; 1 read only what it did not reach",
@@ -124,7 +143,17 @@ def packed(**changed: Any) -> bytes:
         gzip.compress(b'{"key": "' + b"x" * 2**27),
         None,
     ],
-    ids=["empty", "cut", "year", "logical date", "edge", "edge of an input", "kind", "bomb", "another version"],
+    ids=[
+        "empty",
+        "cut",
+        "year",
+        "logical date",
+        "edge",
+        "edge of an input",
+        "kind",
+        "bomb",
+        "another version",
+    ],
 )
 def test_a_fingerprint_that_cannot_be_read_is_said_and_the_others_count(
     histories: Histories, ask: Ask, tmp_path: Path, content: bytes | None
@@ -152,7 +181,11 @@ def test_a_fingerprint_that_cannot_be_read_is_said_and_the_others_count(
 def test_a_folder_that_may_not_be_listed_is_said(
     histories: Histories, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(histories, record(1, "build", outputs={ORDERS: Use(("8842",))}), record(2, "sum", {ORDERS: Use(("8842",))}))
+    write(
+        histories,
+        record(1, "build", outputs={ORDERS: Use(("8842",))}),
+        record(2, "sum", {ORDERS: Use(("8842",))}),
+    )
     scandir = os.scandir
 
     def refusing(path: Any) -> Any:
@@ -169,5 +202,10 @@ def test_a_folder_that_may_not_be_listed_is_said(
 def test_a_question_without_an_answer_is_an_error(
     histories: Histories, ask: Ask, arguments: list[str], message: str
 ) -> None:
-    write(histories, record(1, "build", outputs={ORDERS: Use(("8842",), columns={"vat": "double", "id": "long"})}))
+    write(
+        histories,
+        record(
+            1, "build", outputs={ORDERS: Use(("8842",), columns={"vat": "double", "id": "long"})}
+        ),
+    )
     assert ask("impact", *arguments) == (2, "", f"{message}\n")

@@ -26,19 +26,45 @@ from tests.delivery.samples import delivered_lines
 from tests.oracles.gms import GmsStandIn
 from tests.reliability.bad_servers import answering, serving
 
-STATUS = Proposal("dataset", "urn:li:dataset:(urn:li:dataPlatform:file,/a,PROD)", "status", {"removed": False})
+STATUS = Proposal(
+    "dataset", "urn:li:dataset:(urn:li:dataPlatform:file,/a,PROD)", "status", {"removed": False}
+)
 
 
 def put(folder: Path, connection: str = "lineage_sink", **ids: Any) -> Entry:
-    key = AttemptKey(**{"dag_id": "shop", "run_id": "r1", "task_id": "build", "map_index": -1, "try_number": 2, **ids})
-    return outbox_at(folder / "outbox").put(key, [STATUS], spark_succeeded=True, connection_id=connection)
+    key = AttemptKey(
+        **{
+            "dag_id": "shop",
+            "run_id": "r1",
+            "task_id": "build",
+            "map_index": -1,
+            "try_number": 2,
+            **ids,
+        }
+    )
+    return outbox_at(folder / "outbox").put(
+        key, [STATUS], spark_succeeded=True, connection_id=connection
+    )
 
 
-def begin(folder: Path, task_id: str = "build", record: UnfinishedAttempt | None = None, **ids: Any) -> Entry:
+def begin(
+    folder: Path, task_id: str = "build", record: UnfinishedAttempt | None = None, **ids: Any
+) -> Entry:
     """Write the entry of an attempt that has begun; without a record, nothing says whether it runs."""
-    key = AttemptKey(**{"dag_id": "shop", "run_id": "r1", "task_id": task_id, "map_index": -1, "try_number": 1, **ids})
+    key = AttemptKey(
+        **{
+            "dag_id": "shop",
+            "run_id": "r1",
+            "task_id": task_id,
+            "map_index": -1,
+            "try_number": 1,
+            **ids,
+        }
+    )
     redo = record.to_obj() if record else {}
-    return outbox_at(folder / "outbox").begin(key, connection_id="lineage_sink", events=None, redo=redo)[0]
+    return outbox_at(folder / "outbox").begin(
+        key, connection_id="lineage_sink", events=None, redo=redo
+    )[0]
 
 
 def running(folder: Path) -> UnfinishedAttempt:
@@ -51,7 +77,9 @@ def running(folder: Path) -> UnfinishedAttempt:
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the file that the connection ``lineage_sink`` writes."""
     path = tmp_path / "sink"
-    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps({"conn_type": "datahub-file", "host": str(path)}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_LINEAGE_SINK", json.dumps({"conn_type": "datahub-file", "host": str(path)})
+    )
     return path
 
 
@@ -68,7 +96,9 @@ def waiting(folder: Path) -> list[AttemptKey]:
 # -- words from elsewhere
 
 STEERING = "\x1b]52;c;cm0gLXJmIC8=\x07\x9b2J\u202e\u200b\r"
-"""Writes the clipboard, rings, clears the screen, turns the text around, hides, and returns to the line's beginning."""
+"""Writes the clipboard, rings, clears the screen, turns the text around, hides, and returns to the
+line's beginning.
+"""
 
 
 @pytest.mark.slow
@@ -78,14 +108,19 @@ def test_nothing_from_elsewhere_steers_the_terminal(
     with GmsStandIn() as gms:
         gms.fail_next(422, body={"message": f"no {STEERING}"})
         gms.fail_next(401, body={"message": f"go away {STEERING}"}, times=100)
-        monkeypatch.setenv("AIRFLOW_CONN_REST", json.dumps({"conn_type": "datahub-rest", "host": gms.url}))
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_REST", json.dumps({"conn_type": "datahub-rest", "host": gms.url})
+        )
         put(tmp_path, "rest", dag_id=f"rejected{STEERING}")
         put(tmp_path, "rest", dag_id=f"waits{STEERING}")
         put(tmp_path, f"conn{STEERING}", run_id=f"run{STEERING}")
         results = [run("emit", *outbox), run("emit", *outbox), run("pending", *outbox)]
         results += [run("doctor", "--connection", f"conn{STEERING}")]
     with serving(answering(status="403 No", body=f"stay out {STEERING}".encode())) as address:
-        monkeypatch.setenv("AIRFLOW_CONN_REST", json.dumps({"conn_type": "datahub-rest", "host": f"http://{address}"}))
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_REST",
+            json.dumps({"conn_type": "datahub-rest", "host": f"http://{address}"}),
+        )
         results += [run("doctor", "--connection", "rest")]
     output = "".join(result.stdout + result.stderr for result in results)
     for word in ("go away", "stay out", "rejected", "waits", "run", "conn"):
@@ -98,9 +133,13 @@ def test_nothing_from_elsewhere_steers_the_terminal(
 
 
 @pytest.mark.slow
-def test_pending_imports_no_airflow_if_it_names_a_folder(tmp_path: Path, outbox: tuple[str, Path]) -> None:
+def test_pending_imports_no_airflow_if_it_names_a_folder(
+    tmp_path: Path, outbox: tuple[str, Path]
+) -> None:
     put(tmp_path)
-    program = "import sys; from airflow_provider_spark_datahub.cli import app; app(standalone_mode=False)"
+    program = (
+        "import sys; from airflow_provider_spark_datahub.cli import app; app(standalone_mode=False)"
+    )
     check = f"try:\n    {program}\nexcept SystemExit: pass\nassert not {{'airflow', 'datahub'}} & set(sys.modules)"
     done = run_apart("pending", *outbox, program=check)
     assert (done.returncode, "shop  r1" in done.stdout) == (0, True), done.stderr
@@ -136,7 +175,10 @@ def test_pending(tmp_path: Path, outbox: tuple[str, Path]) -> None:
         "shop  r3  build try 1  events that are not converted for lineage_sink",
     ]
     again = f"spark-datahub requeue --reason 'no such aspect' --outbox {outbox[1]}"
-    emit, the_same = f"spark-datahub emit --outbox {outbox[1]}", "; the next run of each DAG does the same."
+    emit, the_same = (
+        f"spark-datahub emit --outbox {outbox[1]}",
+        "; the next run of each DAG does the same.",
+    )
     assert result.stderr.splitlines() == [
         "4 entries pending, 1 quarantined, 0 corrupt",
         f"3 for lineage_sink: nothing tried to deliver them since their attempts ended. Next: {emit}{the_same}",
@@ -150,13 +192,19 @@ def test_each_next_step_of_pending_is_one_that_helps(
 ) -> None:
     def step(beginning: str, command: str) -> None:
         """Run a command that a line with this beginning names."""
-        (line,) = (line for line in run("pending", *outbox).stderr.splitlines() if line.startswith(beginning))
+        (line,) = (
+            line
+            for line in run("pending", *outbox).stderr.splitlines()
+            if line.startswith(beginning)
+        )
         (found,) = re.findall(rf"(?:run|Next:) spark-datahub ({command} .*?)(?:;|, then )", line)
         assert run(*shlex.split(found)).exit_code == 0, line
 
     put(tmp_path, run_id="r0")
     run("emit", *outbox)
-    assert "1 for lineage_sink: connection 'lineage_sink' cannot be used" in (missing := run("pending", *outbox).stderr)
+    assert "1 for lineage_sink: connection 'lineage_sink' cannot be used" in (
+        missing := run("pending", *outbox).stderr
+    )
     assert "airflow connections add lineage_sink --conn-type datahub-rest" in missing
     sink = {"conn_type": "datahub-file", "host": str(tmp_path / "sink")}
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps(sink))
@@ -173,7 +221,9 @@ def test_each_next_step_of_pending_is_one_that_helps(
 def test_event_files_that_no_entry_awaits_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """A Spark that outlived its task writes its file anew if the lineage was delivered in the meantime."""
+    """A Spark that outlived its task writes its file anew if the lineage was delivered in the
+    meantime.
+    """
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION", str(tmp_path / "outbox"))
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION", str(tmp_path / "events"))
     folder = tmp_path / "events/shop/r1/build"
@@ -192,8 +242,20 @@ def test_pending_for_scripts(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     entry = put(tmp_path)
     put(tmp_path, run_id="r2").quarantine("no such aspect")
     summary = json.loads(run("pending", *outbox, "--json").stdout)
-    common = {"dag": "shop", "task": "build", "map_index": -1, "try": 2, "connection": "lineage_sink", "proposals": 1}
-    pending = {"run": "r1", "state": "pending", "created_ms": entry.name.created_ms, "entry": str(entry)}
+    common = {
+        "dag": "shop",
+        "task": "build",
+        "map_index": -1,
+        "try": 2,
+        "connection": "lineage_sink",
+        "proposals": 1,
+    }
+    pending = {
+        "run": "r1",
+        "state": "pending",
+        "created_ms": entry.name.created_ms,
+        "entry": str(entry),
+    }
     common["reason"] = None
     assert summary["pending"] == [{**common, **pending}]
     (held,) = summary["quarantined"]
@@ -203,7 +265,9 @@ def test_pending_for_scripts(tmp_path: Path, outbox: tuple[str, Path]) -> None:
 
 
 @cases("cli")
-def test_pending_of_some(tmp_path: Path, outbox: tuple[str, Path], options: list[str], found: int) -> None:
+def test_pending_of_some(
+    tmp_path: Path, outbox: tuple[str, Path], options: list[str], found: int
+) -> None:
     put(tmp_path, task_id="load")
     put(tmp_path, "elsewhere", dag_id="bank")
     result = run("pending", *outbox, *options)
@@ -213,7 +277,9 @@ def test_pending_of_some(tmp_path: Path, outbox: tuple[str, Path], options: list
 # -- emit
 
 
-def test_emit_delivers_through_the_entrys_connection(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None:
+def test_emit_delivers_through_the_entrys_connection(
+    tmp_path: Path, outbox: tuple[str, Path], sink: Path
+) -> None:
     put(tmp_path)
     result = run("emit", *outbox)
     assert result.stderr == "1 entry settled (1 proposal delivered, 0 rejected), 0 pending\n"
@@ -235,21 +301,36 @@ def test_emit_for_scripts(tmp_path: Path, outbox: tuple[str, Path], sink: Path) 
     put(tmp_path)
     put(tmp_path, "lineage_nowhere", task_id="load")
     summary = json.loads(run("emit", *outbox, "--json").stdout)
-    assert (summary["settled"], summary["delivered"], summary["waiting"], len(summary["problems"])) == (1, 1, 1, 1)
+    assert (
+        summary["settled"],
+        summary["delivered"],
+        summary["waiting"],
+        len(summary["problems"]),
+    ) == (1, 1, 1, 1)
     assert sink.exists()
 
 
 @pytest.mark.slow
-def test_only_json_is_on_standard_output_when_airflow_logs(tmp_path: Path, outbox: tuple[str, Path]) -> None:
+def test_only_json_is_on_standard_output_when_airflow_logs(
+    tmp_path: Path, outbox: tuple[str, Path]
+) -> None:
     """Airflow warns of a secret that is too short to be masked, on standard output."""
     put(tmp_path)
-    connection = {"conn_type": "datahub-file", "host": str(tmp_path / "sink"), "extra": {"password": "all"}}
-    done = run_apart("emit", *outbox, "--json", env={"AIRFLOW_CONN_LINEAGE_SINK": json.dumps(connection)})
+    connection = {
+        "conn_type": "datahub-file",
+        "host": str(tmp_path / "sink"),
+        "extra": {"password": "all"},
+    }
+    done = run_apart(
+        "emit", *outbox, "--json", env={"AIRFLOW_CONN_LINEAGE_SINK": json.dumps(connection)}
+    )
     assert json.loads(done.stdout)["delivered"] == 1
     assert "too short" in done.stderr
 
 
-def test_a_person_sees_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_person_sees_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(Console, "is_terminal", True)
     with _progress("Delivering", 3) as step:
         step(2)
@@ -259,7 +340,9 @@ def test_a_person_sees_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "2/3" in shown.err
 
 
-def test_emit_through_another_connection(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None:
+def test_emit_through_another_connection(
+    tmp_path: Path, outbox: tuple[str, Path], sink: Path
+) -> None:
     put(tmp_path, "lineage_nowhere")
     assert run("emit", *outbox, "--connection", "lineage_sink").exit_code == 0
     assert sink.exists()
@@ -297,7 +380,8 @@ def test_emit_recovers_an_attempt_without_a_recorded_end(
 
 
 def test_statuses_for_alarms(tmp_path: Path, outbox: tuple[str, Path]) -> None:
-    # Running attempts do not count, pending entries may be delivered without help, and the rest needs somebody.
+    # Running attempts do not count, pending entries may be delivered without help, and the rest
+    # needs somebody.
     record = running(tmp_path)
     begin(tmp_path, "runs", record)
     begin(tmp_path, "elsewhere", replace(record, machine="another"))
@@ -314,7 +398,9 @@ def test_statuses_for_alarms(tmp_path: Path, outbox: tuple[str, Path]) -> None:
 def status_of(outbox: tuple[str, Path]) -> tuple[tuple[list[str], list[str]], int]:
     result = run("pending", *outbox, "--json")
     found = json.loads(result.stdout)
-    running, pending = (sorted(entry["task"] for entry in found[kind]) for kind in ("running", "pending"))
+    running, pending = (
+        sorted(entry["task"] for entry in found[kind]) for kind in ("running", "pending")
+    )
     return (running, pending), result.exit_code
 
 
@@ -322,12 +408,21 @@ def status_of(outbox: tuple[str, Path]) -> tuple[tuple[list[str], list[str]], in
 
 
 @cases("cli")
-def test_requeue(tmp_path: Path, outbox: tuple[str, Path], options: list[str], runs: list[str]) -> None:
+def test_requeue(
+    tmp_path: Path, outbox: tuple[str, Path], options: list[str], runs: list[str]
+) -> None:
     put(tmp_path, "elsewhere", run_id="r1").quarantine("no such aspect")
     put(tmp_path, run_id="r2").quarantine("no such entity")
     put(tmp_path, run_id="r3").quarantine("too old")
     result = run("requeue", *outbox, *options, "--json")
-    assert (result.exit_code, json.loads(result.stdout)) == (0, {"entries": len(runs), "proposals": len(runs)})
-    counts = "1 entry with 1 proposal" if len(runs) == 1 else f"{len(runs)} entries with {len(runs)} proposals"
+    assert (result.exit_code, json.loads(result.stdout)) == (
+        0,
+        {"entries": len(runs), "proposals": len(runs)},
+    )
+    counts = (
+        "1 entry with 1 proposal"
+        if len(runs) == 1
+        else f"{len(runs)} entries with {len(runs)} proposals"
+    )
     assert f"Pending again: {counts}" in result.stderr
     assert sorted(key.run_id for key in waiting(tmp_path)) == runs

@@ -61,34 +61,56 @@ def test_the_place_of_a_table_may_have_no_authority(location: str) -> None:
 @pytest.mark.parametrize("name", ["lake/orders", "shop.orders"])
 def test_only_one_of_two_sources_has_an_instance(name: str) -> None:
     bare, held = urn(name, "s3"), urn(f"eu.{name}", "s3")
-    assert reconcile([bare], [HeldDataset(held, is_ghost=False, instance="eu")], LineageSettings()).same == {bare: held}
+    assert reconcile(
+        [bare], [HeldDataset(held, is_ghost=False, instance="eu")], LineageSettings()
+    ).same == {bare: held}
     settings = LineageSettings(dataset_platform_instance="eu")
     assert reconcile([held], described(bare), settings).same == {held: bare}
 
 
 def test_tables_of_two_catalogues_are_never_taken_for_one() -> None:
-    ours, dev, prod = urn("main.shop.orders"), urn("dev.shop.orders", "unity-catalog"), urn("main.shop.orders", "glue")
+    ours, dev, prod = (
+        urn("main.shop.orders"),
+        urn("dev.shop.orders", "unity-catalog"),
+        urn("main.shop.orders", "glue"),
+    )
     assert reconcile([ours], described(dev), LineageSettings())[:2] == ({}, {ours: (dev,)})
     assert reconcile([ours], described(dev, prod), LineageSettings())[:2] == ({ours: prod}, {})
 
 
-@pytest.mark.parametrize("names", [("db.Straße", "db.STRASSE"), ("db.straße", "DB.STRAßE"), ("db.ÄΣ", "DB.äς")])
-def test_names_that_differ_in_case_are_one_for_acryl_datahubs_resolver_too(names: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    "names", [("db.Straße", "db.STRASSE"), ("db.straße", "DB.STRAßE"), ("db.ÄΣ", "DB.äς")]
+)
+def test_names_that_differ_in_case_are_one_for_acryl_datahubs_resolver_too(
+    names: tuple[str, str],
+) -> None:
     ours, held = map(urn, names)
     resolver = UrnAliasResolver()
     resolver.add(held)
-    assert [*reconcile([ours], described(held), LineageSettings()).same.values()] == resolver.find_match(ours)
+    assert [
+        *reconcile([ours], described(held), LineageSettings()).same.values()
+    ] == resolver.find_match(ours)
 
 
 def test_several_candidates_are_listed_and_none_is_chosen() -> None:
     ours, several = urn("shop.orders"), [urn("shop.orders", "glue"), urn("Shop.Orders", "iceberg")]
-    assert reconcile([ours], described(*several), LineageSettings())[:3] == ({}, {ours: tuple(several)}, [])
+    assert reconcile([ours], described(*several), LineageSettings())[:3] == (
+        {},
+        {ours: tuple(several)},
+        [],
+    )
 
 
 def test_what_another_source_describes_keeps_its_name_and_ghosts_are_no_candidates() -> None:
     ours, ghost = urn("shop.orders"), HeldDataset(urn("SHOP.ORDERS"), is_ghost=True)
-    assert reconcile([ours], [*described(ours, urn("shop.orders", "glue"))], LineageSettings())[:3] == ({}, {}, [])
-    assert reconcile([ours], [ghost, HeldDataset(ours, is_ghost=True)], LineageSettings())[:3] == ({}, {}, [ours])
+    assert reconcile([ours], [*described(ours, urn("shop.orders", "glue"))], LineageSettings())[
+        :3
+    ] == ({}, {}, [])
+    assert reconcile([ours], [ghost, HeldDataset(ours, is_ghost=True)], LineageSettings())[:3] == (
+        {},
+        {},
+        [ours],
+    )
 
 
 def proposal(dataset: str, aspect: str, content: dict[str, object]) -> dict[str, object]:
@@ -106,15 +128,21 @@ def test_the_map_of_datahubs_datasets_names_them_in_the_next_conversion(
 ) -> None:
     events = Path(__file__).parents[1] / "data/corpus/events/b_multi_sql_hive.ndjson"
     before = json.loads(run("show", events, "--json").stdout)
-    (ours, *_) = sorted(one["urn"] for one in before["datasets"] if "dataPlatform:hive" in one["urn"])
+    (ours, *_) = sorted(
+        one["urn"] for one in before["datasets"] if "dataPlatform:hive" in one["urn"]
+    )
     theirs = (
         ours.replace("dataPlatform:hive,", "dataPlatform:glue,acme.")
         .upper()
-        .replace("URN:LI:DATASET:(URN:LI:DATAPLATFORM:GLUE", "urn:li:dataset:(urn:li:dataPlatform:glue")
+        .replace(
+            "URN:LI:DATASET:(URN:LI:DATAPLATFORM:GLUE", "urn:li:dataset:(urn:li:dataPlatform:glue"
+        )
     )
     with GmsStandIn() as gms:
         gms.stored += [proposal(ours, "status", {"removed": False})]
-        gms.stored += [proposal(theirs, "datasetProperties", {"name": "t", "customProperties": {}, "tags": []})]
+        gms.stored += [
+            proposal(theirs, "datasetProperties", {"name": "t", "customProperties": {}, "tags": []})
+        ]
         connection = {"conn_type": "datahub-rest", "host": gms.url}
         monkeypatch.setenv("AIRFLOW_CONN_GMS", json.dumps(connection))
         result = run("reconcile", events, "--connection", "gms", "--output", tmp_path / "map.json")
@@ -125,21 +153,33 @@ def test_the_map_of_datahubs_datasets_names_them_in_the_next_conversion(
     assert ours not in after
 
 
-def a_path_a_day(histories: Histories, name: str, *, task: str = "build", also: str = "") -> list[str]:
-    """Keep the fingerprints of a task that wrote another path on each of three days; return the URNs."""
+def a_path_a_day(
+    histories: Histories, name: str, *, task: str = "build", also: str = ""
+) -> list[str]:
+    """Keep the fingerprints of a task that wrote another path on each of three days; return the
+    URNs.
+    """
     paths = [urn(name.format(day), "file") for day in (1, 2, 3)]
     for day, path in enumerate(paths, 1):
         outputs = {path: Use(), **({urn(also, "file"): Use()} if also else {})}
         key = AttemptKey("shop", f"scheduled__{day}", task, -1, 1)
-        histories.write(Fingerprint(key, 10**12 + day, 10**12 + day + 1, True, outputs=outputs), max_age=1e9)
+        histories.write(
+            Fingerprint(key, 10**12 + day, 10**12 + day + 1, True, outputs=outputs), max_age=1e9
+        )
     return paths
 
 
-def reconciled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *stored: Json, options: Sequence[object] = ()) -> Any:
-    """Return the map and the messages if DataHub has these aspects and our lineage is in the outbox."""
+def reconciled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *stored: Json, options: Sequence[object] = ()
+) -> Any:
+    """Return the map and the messages if DataHub has these aspects and our lineage is in the
+    outbox.
+    """
     with GmsStandIn() as gms:
         gms.stored += stored
-        monkeypatch.setenv("AIRFLOW_CONN_GMS", json.dumps({"conn_type": "datahub-rest", "host": gms.url}))
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_GMS", json.dumps({"conn_type": "datahub-rest", "host": gms.url})
+        )
         result = run("reconcile", "--outbox", tmp_path, "--connection", "gms", *options)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout), result.stderr
@@ -155,8 +195,12 @@ def test_a_table_a_day_gets_one_path_spec_with_which_the_next_day_is_no_new_data
     ours = a_path_a_day(Histories(outbox_at(tmp_path).storage), "/lake/out/orders_2026112{}")
     older = [urn(f"/lake/out/orders_202610{day}", "file") for day in range(10, 31)]
     before = tmp_path / "before.json"
-    before.write_text(json.dumps({"path_specs": {"file": {"a": ["/raw/{table}"], "b": {"env": "QA"}}}}))
-    found, said = reconciled(tmp_path, monkeypatch, *map(ghost, [*ours, *older]), options=["--config", before])
+    before.write_text(
+        json.dumps({"path_specs": {"file": {"a": ["/raw/{table}"], "b": {"env": "QA"}}}})
+    )
+    found, said = reconciled(
+        tmp_path, monkeypatch, *map(ghost, [*ours, *older]), options=["--config", before]
+    )
     counts = "0 known by lineage alone, 1 table with another path in each run"
     new = {"path_spec_list": ["/lake/{table}"]}
     expected = {"a": {"path_spec_list": ["/raw/{table}"]}, "b": {"env": "QA"}, "spec2": new}
@@ -167,7 +211,9 @@ def test_a_table_a_day_gets_one_path_spec_with_which_the_next_day_is_no_new_data
     ]
     (tmp_path / "map.json").write_text(json.dumps(found))
     events = tmp_path / "events.ndjson"
-    events.write_bytes(b"\n".join(texts(whole_application(query(outputs=[file("/lake/out/orders_20261124")])))))
+    events.write_bytes(
+        b"\n".join(texts(whole_application(query(outputs=[file("/lake/out/orders_20261124")]))))
+    )
     converted = run("convert", events, "--config", tmp_path / "map.json").stdout
     assert urn("/lake/out", "file") in converted
     assert "orders_2026" not in converted
@@ -196,18 +242,32 @@ def test_tables_whose_names_differ_in_digits_too_get_a_path_spec_each(
     for day in (1, 2, 3):
         outputs = {urn(f"/lake/area{area}/out/day_{day}", "file"): Use() for area in (1, 2)}
         key = AttemptKey("shop", f"scheduled__{day}", "build", -1, 1)
-        histories.write(Fingerprint(key, 10**12 + day, 10**12 + day + 1, True, outputs=outputs), max_age=1e9)
-    ghosts = [ghost(urn(f"/lake/area{area}/out/day_{day}", "file")) for area in (1, 2) for day in range(10, 20)]
+        histories.write(
+            Fingerprint(key, 10**12 + day, 10**12 + day + 1, True, outputs=outputs), max_age=1e9
+        )
+    ghosts = [
+        ghost(urn(f"/lake/area{area}/out/day_{day}", "file"))
+        for area in (1, 2)
+        for day in range(10, 20)
+    ]
     found, said = reconciled(tmp_path, monkeypatch, *ghosts)
     specs = [spec["path_spec_list"] for spec in found["path_specs"]["file"].values()]
     assert sorted(specs) == [["/lake/area1/{table}"], ["/lake/area2/{table}"]]
     assert said.count("13 datasets such as ") == 2
 
 
-def test_the_instance_of_a_path_is_known_from_datahub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, ghosts, held = urn("lake/orders", "s3"), urn("us.lake/orders", "s3"), urn("eu.lake/orders", "s3")
+def test_the_instance_of_a_path_is_known_from_datahub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, ghosts, held = (
+        urn("lake/orders", "s3"),
+        urn("us.lake/orders", "s3"),
+        urn("eu.lake/orders", "s3"),
+    )
     key = AttemptKey("shop", "scheduled__1", "build", -1, 1)
-    Histories(outbox_at(tmp_path).storage).write(Fingerprint(key, 1, 2, True, outputs={ours: Use()}), max_age=1e9)
+    Histories(outbox_at(tmp_path).storage).write(
+        Fingerprint(key, 1, 2, True, outputs={ours: Use()}), max_age=1e9
+    )
     stored = []
     for dataset, name in ((held, "eu"), (ghosts, "us")):
         instance = f"urn:li:dataPlatformInstance:(urn:li:dataPlatform:s3,{name})"
@@ -223,10 +283,15 @@ def test_datasets_that_differ_only_in_digits_are_counted_and_no_table_is_guessed
     # One run wrote them: they may be parts of one table, or tables.
     outputs = {urn(f"/lake/sensor_{number}", "file"): Use() for number in (1, 2)}
     key = AttemptKey("shop", "scheduled__1", "build", -1, 1)
-    Histories(outbox_at(tmp_path).storage).write(Fingerprint(key, 1, 2, True, outputs=outputs), max_age=1e9)
+    Histories(outbox_at(tmp_path).storage).write(
+        Fingerprint(key, 1, 2, True, outputs=outputs), max_age=1e9
+    )
     found, said = reconciled(tmp_path, monkeypatch, ghost(urn("/lake/sensor_3", "file")))
     assert found == {"dataset_urns": {}}
-    assert f"3 datasets may be one: they differ from {next(iter(outputs))} only in digits, dates and UUIDs" in said
+    assert (
+        f"3 datasets may be one: they differ from {next(iter(outputs))} only in digits, dates and UUIDs"
+        in said
+    )
 
 
 def test_a_datahub_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

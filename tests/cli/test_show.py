@@ -51,11 +51,19 @@ def test_a_run_of_a_dag_and_a_whole_outbox(proposals: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("suffix", ["html", "svg", "mmd", "json", "txt"])
-def test_the_suffix_of_the_output_decides_the_format(proposals: Path, tmp_path: Path, suffix: str) -> None:
+def test_the_suffix_of_the_output_decides_the_format(
+    proposals: Path, tmp_path: Path, suffix: str
+) -> None:
     out = tmp_path / f"lineage.{suffix}"
     result = run("show", proposals, "-o", out)
     assert (result.exit_code, result.stdout) == (0, "")
-    starts = {"html": "<!DOCTYPE html>", "svg": "<svg ", "mmd": "flowchart LR", "json": "{", "txt": "Runs"}
+    starts = {
+        "html": "<!DOCTYPE html>",
+        "svg": "<svg ",
+        "mmd": "flowchart LR",
+        "json": "{",
+        "txt": "Runs",
+    }
     assert out.read_text().startswith(starts[suffix])
     assert "a_csv_join_agg" in out.read_text()
 

@@ -35,7 +35,10 @@ def test_it_writes_what_is_missing_and_removes_what_fits_nothing(
     assert "written (with the listener)" in with_listener
     assert "written (for jobs with jars of their own)" in beside_jars
     assert [" fits (" in line for line in run("warm").stdout.splitlines()] == [True, True]
-    assert [" written (" in line for line in run("warm", "--force").stdout.splitlines()] == [True, True]
+    assert [" written (" in line for line in run("warm", "--force").stdout.splitlines()] == [
+        True,
+        True,
+    ]
 
     (worker.installation.jars / "first.jar").write_text("patched")
     monkeypatch.setenv("FAKE_FAILURE", "1")

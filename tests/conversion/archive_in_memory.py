@@ -1,4 +1,6 @@
-"""Convert an archive in this process: the reference for the Spark job, which must write the same bytes."""
+"""Convert an archive in this process: the reference for the Spark job, which must write the same
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def convert_archive(
         heads.append(head)
         archived.append(ArchivedEvent(head.time_ms, file, offset, text))
     until_ms = max((head.time_ms for head in heads), default=NO_TIME)
-    facts = ArchiveFacts(until_ms, frozenset(damaged) | {problem.file for problem in result.quarantined})
+    facts = ArchiveFacts(
+        until_ms, frozenset(damaged) | {problem.file for problem in result.quarantined}
+    )
     versions: list[AspectVersion] = []
     for group in _groups(heads, archived):
         converter = GroupConverter(settings, wanted, facts)

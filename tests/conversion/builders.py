@@ -7,7 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_spark_datahub.conversion import Ending, JobLineage, LineageSettings, Proposal, convert_events
+from airflow_provider_spark_datahub.conversion import (
+    Ending,
+    JobLineage,
+    LineageSettings,
+    Proposal,
+    convert_events,
+)
 from airflow_provider_spark_datahub.conversion.aspects import proposals_of
 from airflow_provider_spark_datahub.conversion.events import RunEvent
 
@@ -42,7 +48,10 @@ def event(
     """Return a run event; without a parent, it belongs to no application."""
     run: Json = {"runId": run_id, "facets": dict(run_facets or {})}
     if parent:
-        run["facets"]["parent"] = {"run": {"runId": parent}, "job": {"namespace": "default", "name": "shop"}}
+        run["facets"]["parent"] = {
+            "run": {"runId": parent},
+            "job": {"namespace": "default", "name": "shop"},
+        }
     facets = dict(job_facets or {})
     if job_type:
         facets["jobType"] = {"processingType": "BATCH", "integration": "SPARK", "jobType": job_type}
@@ -62,7 +71,9 @@ def texts(events: Iterable[Json]) -> list[bytes]:
     return [json.dumps(one).encode() for one in events]
 
 
-def application(kind: str, *, second: int = 0, run_id: str = APP, job: str = "shop", **more: Any) -> Json:
+def application(
+    kind: str, *, second: int = 0, run_id: str = APP, job: str = "shop", **more: Any
+) -> Json:
     """Return an event of the application itself."""
     return event(kind, run_id=run_id, second=second, job=job, job_type="APPLICATION", **more)
 
@@ -73,7 +84,9 @@ def query(kind: str = "COMPLETE", *, parent: str = APP, **more: Any) -> Json:
 
 
 def whole_application(*queries: Json, run_id: str = APP, **more: Any) -> list[Json]:
-    """Return the events of an application that starts, runs these queries, and succeeds in second 59."""
+    """Return the events of an application that starts, runs these queries, and succeeds in second
+    59.
+    """
     return [
         application("START", run_id=run_id, **more),
         *queries,
@@ -93,7 +106,12 @@ def file(path: str, **facets: Any) -> Json:
 
 def schema(*fields: tuple[str, str] | Json) -> Json:
     """Return a ``schema`` facet of (name, type) pairs, or of fields as they are in JSON."""
-    return {"fields": [field if isinstance(field, dict) else {"name": field[0], "type": field[1]} for field in fields]}
+    return {
+        "fields": [
+            field if isinstance(field, dict) else {"name": field[0], "type": field[1]}
+            for field in fields
+        ]
+    }
 
 
 def symlink(namespace: str, name: str, kind: str = "TABLE") -> Json:
@@ -102,20 +120,32 @@ def symlink(namespace: str, name: str, kind: str = "TABLE") -> Json:
 
 
 def column(path: str, field: str, *transformations: str, **more: Any) -> Json:
-    """Return a column of a local file as an input in ``columnLineage``; a transformation is ``TYPE:SUBTYPE``."""
-    spelled = [dict(zip(("type", "subtype"), text.split(":"), strict=True)) for text in transformations]
+    """Return a column of a local file as an input in ``columnLineage``; a transformation is
+    ``TYPE:SUBTYPE``.
+    """
+    spelled = [
+        dict(zip(("type", "subtype"), text.split(":"), strict=True)) for text in transformations
+    ]
     return {"namespace": "file", "name": path, "field": field, "transformations": spelled, **more}
 
 
 def column_lineage(fields: Mapping[str, Sequence[Json]], of_dataset: Sequence[Json] = ()) -> Json:
-    """Return a ``columnLineage`` facet: the inputs per output column, and those of the whole dataset."""
-    facet: Json = {"fields": {name: {"inputFields": list(inputs)} for name, inputs in fields.items()}}
+    """Return a ``columnLineage`` facet: the inputs per output column, and those of the whole
+    dataset.
+    """
+    facet: Json = {
+        "fields": {name: {"inputFields": list(inputs)} for name, inputs in fields.items()}
+    }
     return {**facet, "dataset": list(of_dataset)} if of_dataset else facet
 
 
 def spark_properties(**properties: Any) -> Json:
     """Return run facets with these Spark properties; ``__`` stands for a dot."""
-    return {"spark_properties": {"properties": {key.replace("__", "."): value for key, value in properties.items()}}}
+    return {
+        "spark_properties": {
+            "properties": {key.replace("__", "."): value for key, value in properties.items()}
+        }
+    }
 
 
 def parsed(**more: Any) -> RunEvent:
@@ -127,7 +157,9 @@ def settings(**options: Any) -> LineageSettings:
     return LineageSettings.from_mapping(options)
 
 
-def jobs(events: Iterable[object], ending: Ending | None = None, **options: Any) -> list[JobLineage]:
+def jobs(
+    events: Iterable[object], ending: Ending | None = None, **options: Any
+) -> list[JobLineage]:
     """Return the jobs of these events; fail if an event is rejected."""
     conversion = convert_events(events, settings(**options), ending)
     if conversion.diagnostics.rejected_events:
@@ -150,7 +182,9 @@ def find(found: Iterable[Proposal], aspect_name: str, entity_type: str | None = 
     return proposal
 
 
-def find_all(found: Iterable[Proposal], aspect_name: str, entity_type: str | None = None) -> list[Proposal]:
+def find_all(
+    found: Iterable[Proposal], aspect_name: str, entity_type: str | None = None
+) -> list[Proposal]:
     return [
         proposal
         for proposal in found
@@ -173,4 +207,6 @@ def corpus_events(case: str) -> list[Json]:
 
 
 def json_lines(path: Path) -> list[Json]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [
+        json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
+    ]

@@ -1,4 +1,6 @@
-"""Recorded event logs with the OpenLineage events of the same applications, and events of a log, spelled short."""
+"""Recorded event logs with the OpenLineage events of the same applications, and events of a log,
+spelled short.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,12 @@ def at(second: int) -> str:
 
 def app_started(app_id: str = APP_ID, second: int = 0, name: str = "shop") -> Json:
     timestamp = START_MS + second * 1000
-    return {"Event": "SparkListenerApplicationStart", "App ID": app_id, "App Name": name, "Timestamp": timestamp}
+    return {
+        "Event": "SparkListenerApplicationStart",
+        "App ID": app_id,
+        "App Name": name,
+        "Timestamp": timestamp,
+    }
 
 
 def app_ended(second: int = 59) -> Json:
@@ -57,11 +64,20 @@ def app_ended(second: int = 59) -> Json:
 
 
 def environment(default_fs: str) -> Json:
-    return {"Event": "SparkListenerEnvironmentUpdate", "Hadoop Properties": {"fs.defaultFS": default_fs}}
+    return {
+        "Event": "SparkListenerEnvironmentUpdate",
+        "Hadoop Properties": {"fs.defaultFS": default_fs},
+    }
 
 
 def execution(
-    number: int, begin: int, end: int | None, plan: str = "", *, root: int | None = None, **more: Any
+    number: int,
+    begin: int,
+    end: int | None,
+    plan: str = "",
+    *,
+    root: int | None = None,
+    **more: Any,
 ) -> list[Json]:
     """Return the start of a SQL execution, and its end if it has one; times are in seconds."""
     start = {
@@ -72,7 +88,12 @@ def execution(
         "physicalPlanDescription": plan,
         "time": START_MS + begin * 1000,
     }
-    ended = {"Event": f"{SQL}End", "executionId": number, "time": START_MS + (end or 0) * 1000, "errorMessage": ""}
+    ended = {
+        "Event": f"{SQL}End",
+        "executionId": number,
+        "time": START_MS + (end or 0) * 1000,
+        "errorMessage": "",
+    }
     error = more.pop("errorMessage", "")
     events = [{**start, **more}]
     return events if end is None else [*events, {**ended, "errorMessage": error}]
@@ -95,7 +116,12 @@ def query_progressed(
     **more: Any,
 ) -> Json:
     described = [
-        {"description": one, "numInputRows": rows, "inputRowsPerSecond": 0.5, "processedRowsPerSecond": 2.0}
+        {
+            "description": one,
+            "numInputRows": rows,
+            "inputRowsPerSecond": 0.5,
+            "processedRowsPerSecond": 2.0,
+        }
         for one in sources
     ]
     progress = {
@@ -113,4 +139,9 @@ def query_progressed(
 
 
 def query_terminated(exception: str | None = None, run_id: str = QUERY_RUN) -> Json:
-    return {"Event": f"{STREAMING}QueryTerminatedEvent", "id": QUERY_ID, "runId": run_id, "exception": exception}
+    return {
+        "Event": f"{STREAMING}QueryTerminatedEvent",
+        "id": QUERY_ID,
+        "runId": run_id,
+        "exception": exception,
+    }

@@ -16,7 +16,9 @@ CORPUS_TRUTH: dict[str, Json] = json.loads((CORPUS / "truth.json").read_text(enc
 """Truth of each case in ``tests/data/corpus``."""
 _MORE_JOBS = CORPUS.parent / "more_jobs"
 _TRUTH: dict[str, Json] = json.loads((_MORE_JOBS / "truth.json").read_text(encoding="utf-8"))
-RECORDINGS = [recording for case, truth in _TRUTH.items() for recording in truth.get("recorded", [case])]
+RECORDINGS = [
+    recording for case, truth in _TRUTH.items() for recording in truth.get("recorded", [case])
+]
 """Recordings in ``tests/data/more_jobs``: a case, mostly with the version of Spark."""
 
 
@@ -26,7 +28,9 @@ def truth_of(recording: str) -> Json:
 
 
 def recorded(kind: str, recording: str) -> list[bytes]:
-    """Return the lines of one of :data:`RECORDINGS`: its ``events``, or its ``logs``, which may be missing."""
+    """Return the lines of one of :data:`RECORDINGS`: its ``events``, or its ``logs``, which may be
+    missing.
+    """
     return lines_of(_MORE_JOBS / kind / f"{recording}.ndjson")
 
 
@@ -40,16 +44,27 @@ def lines_of(path: Path) -> list[bytes]:
 
 def edges(found: Iterable[JobLineage]) -> set[Pair]:
     """Return every edge of the Spark jobs, as (direction, dataset URN)."""
-    return {(side, urn) for job in found for side in ("inputs", "outputs") for urn in getattr(job.lineage, side)}
+    return {
+        (side, urn)
+        for job in found
+        for side in ("inputs", "outputs")
+        for urn in getattr(job.lineage, side)
+    }
 
 
 def expected_edges(truth: Json, prefix: str = "") -> set[Pair]:
     """Return the true edges, as :func:`edges`. :param prefix: of their keys, such as ``either_``."""
-    return {(side, urn) for side in ("inputs", "outputs") for urn in truth.get(f"{prefix}{side}", ())}
+    return {
+        (side, urn) for side in ("inputs", "outputs") for urn in truth.get(f"{prefix}{side}", ())
+    }
 
 
-def column_pairs(found: Iterable[JobLineage], wanted: Callable[[str], bool] = lambda _: True) -> set[Pair]:
-    """Return the column edges of the jobs: URNs of both columns. :param wanted: of the edges' transformations."""
+def column_pairs(
+    found: Iterable[JobLineage], wanted: Callable[[str], bool] = lambda _: True
+) -> set[Pair]:
+    """Return the column edges of the jobs: URNs of both columns. :param wanted: of the edges'
+    transformations.
+    """
     return {
         (upstream, downstream)
         for job in found

@@ -1,4 +1,6 @@
-"""Properties that hold for the events of any application: order, repetition, and whatever facets they lack."""
+"""Properties that hold for the events of any application: order, repetition, and whatever facets
+they lack.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,23 @@ from tests.cases import tables
 from tests.conversion.builders import Json, application, file, query, settings, texts
 from tests.oracles.strict import violations
 
-OPTIONS = settings(datasets="schemas", dataset_details=("documentation", "owners", "tags"), capture_spark_plan=True)
+OPTIONS = settings(
+    datasets="schemas", dataset_details=("documentation", "owners", "tags"), capture_spark_plan=True
+)
 PATHS = ("/a", "/b", "/c", "/c/day=1")
 FACETS: dict[str, Any] = dict(tables("any_events"))
 
 
 def subset_of(facets: dict[str, Json]) -> st.SearchStrategy[Json]:
-    return st.sets(st.sampled_from(sorted(facets))).map(lambda names: {name: facets[name] for name in sorted(names)})
+    return st.sets(st.sampled_from(sorted(facets))).map(
+        lambda names: {name: facets[name] for name in sorted(names)}
+    )
 
 
 datasets = st.builds(
-    lambda path, facets: file(path, **facets), st.sampled_from(PATHS), subset_of(FACETS["dataset_facets"])
+    lambda path, facets: file(path, **facets),
+    st.sampled_from(PATHS),
+    subset_of(FACETS["dataset_facets"]),
 )
 queries = st.builds(
     query,
@@ -39,7 +47,9 @@ queries = st.builds(
 events_of_an_application = st.lists(queries, max_size=5).map(
     lambda queries: [application("START"), *queries, application("COMPLETE", second=59)]
 )
-relaxed = hypothesis_settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+relaxed = hypothesis_settings(
+    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def written(conversion: Conversion) -> str:
@@ -50,7 +60,11 @@ def edges(conversion: Conversion) -> Any:
     return (
         conversion.inputs,
         conversion.outputs,
-        sorted(json.dumps(one, sort_keys=True) for job in conversion.jobs for one in job.lineage.fine_grained),
+        sorted(
+            json.dumps(one, sort_keys=True)
+            for job in conversion.jobs
+            for one in job.lineage.fine_grained
+        ),
         [
             (
                 job.run.result and job.run.result.type,
@@ -70,7 +84,9 @@ def edges(conversion: Conversion) -> Any:
 def test_gms_accepts_all_proposals_and_equal_events_give_equal_bytes(events: list[Json]) -> None:
     conversion = convert_events(texts(events), OPTIONS)
     assert conversion.diagnostics.rejected_events == 0
-    assert [problem for one in conversion.proposals(OPTIONS) for problem in violations(one.to_obj())] == []
+    assert [
+        problem for one in conversion.proposals(OPTIONS) for problem in violations(one.to_obj())
+    ] == []
     assert written(conversion) == written(convert_events(texts(events), OPTIONS))
     assert written(conversion) == written(convert_events(events, OPTIONS))
 
@@ -102,4 +118,6 @@ def test_runs_may_come_in_any_order(events: list[Json], random: Any) -> None:
         lane = random.choice(lanes)
         mixed.append(lane.pop(0))
         lanes = [one for one in lanes if one]
-    assert edges(convert_events(texts(events), OPTIONS)) == edges(convert_events(texts(mixed), OPTIONS))
+    assert edges(convert_events(texts(events), OPTIONS)) == edges(
+        convert_events(texts(mixed), OPTIONS)
+    )

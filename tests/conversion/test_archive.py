@@ -1,4 +1,6 @@
-"""Archives of events: their groups, what compaction keeps, and what each task's own conversion delivers."""
+"""Archives of events: their groups, what compaction keeps, and what each task's own conversion
+delivers.
+"""
 
 from __future__ import annotations
 
@@ -73,16 +75,24 @@ def groups(events: Iterable[Json]) -> dict[str, str]:
 
 
 @cases("archive")
-def test_runs_are_in_the_group_of_their_application(events: list[list[str | None]], expected: list[list[str]]) -> None:
+def test_runs_are_in_the_group_of_their_application(
+    events: list[list[str | None]], expected: list[list[str]]
+) -> None:
     found: dict[str, list[str]] = {}
-    sent = [event(run_id=str(run), job_type=job_type, parent=parent) for run, job_type, parent in events]
+    sent = [
+        event(run_id=str(run), job_type=job_type, parent=parent) for run, job_type, parent in events
+    ]
     for run, group in groups(sent).items():
         found.setdefault(group, []).append(run)
     assert sorted(map(sorted, found.values())) == expected
 
 
-TYPES = st.fixed_dictionaries(dict.fromkeys(RUNS, st.sampled_from(("APPLICATION", "SQL_JOB", "RDD_JOB", "TASK", None))))
-EVENTS = st.lists(st.tuples(st.sampled_from(RUNS), st.booleans(), st.sampled_from((*RUNS, None))), max_size=12)
+TYPES = st.fixed_dictionaries(
+    dict.fromkeys(RUNS, st.sampled_from(("APPLICATION", "SQL_JOB", "RDD_JOB", "TASK", None)))
+)
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(RUNS), st.booleans(), st.sampled_from((*RUNS, None))), max_size=12
+)
 
 
 @pytest.mark.slow
@@ -125,7 +135,10 @@ def test_events_that_decide_sessions_are_in_one_group(events: list[Json]) -> Non
     # Each run has the same parent whether its group alone is seen or the whole archive.
 
     def parents(of: Iterable[Json]) -> dict[str, str | None]:
-        sessions, parsed = HiveSessions(1000), [RunEvent.parse(json.dumps(one).encode()) for one in of]
+        sessions, parsed = (
+            HiveSessions(1000),
+            [RunEvent.parse(json.dumps(one).encode()) for one in of],
+        )
         for one in parsed:
             sessions.observe(one)
         return {one.run_id: sessions.parent_of(one.run_id) for one in parsed}
@@ -138,9 +151,15 @@ def test_events_that_decide_sessions_are_in_one_group(events: list[Json]) -> Non
     assert apart == parents(events)
 
 
-@pytest.mark.parametrize("path", sorted((CORPUS / "events").glob("*.ndjson")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((CORPUS / "events").glob("*.ndjson")), ids=lambda path: path.stem
+)
 def test_real_applications_need_no_joining(path: Path) -> None:
-    heads = [EventHead.of(RunEvent.parse(json.dumps(one).encode())) for one in json_lines(path) if "run" in one]
+    heads = [
+        EventHead.of(RunEvent.parse(json.dumps(one).encode()))
+        for one in json_lines(path)
+        if "run" in one
+    ]
     assert merge_groups(link for head in heads for link in head.links()) == {}
 
 
@@ -174,7 +193,9 @@ def version(
     )
 
 
-def edges_of_job(change: str, names: Iterable[str], time_ms: int, submission: str = "") -> AspectVersion:
+def edges_of_job(
+    change: str, names: Iterable[str], time_ms: int, submission: str = ""
+) -> AspectVersion:
     """Return a patch or replacement of a job's edges: the datasets that it read."""
     inputs: dict[str, dict[str, str]] = {urn(f"/{name}"): {} for name in names}
     more: Any = {"outputs": {}, "upstream_jobs": [], "time_ms": time_ms, "patch": change == "PATCH"}
@@ -184,7 +205,9 @@ def edges_of_job(change: str, names: Iterable[str], time_ms: int, submission: st
 
 def kept(versions: Iterable[AspectVersion], *, run_history: bool = False) -> list[_KeptProposal]:
     found = list(compact_versions(sorted(versions), run_history=run_history))
-    assert [canonical_violations(json.loads(one.proposal.to_json())) for one in found] == [[] for _ in found]
+    assert [canonical_violations(json.loads(one.proposal.to_json())) for one in found] == [
+        [] for _ in found
+    ]
     return found
 
 
@@ -194,7 +217,12 @@ def contents(one: _KeptProposal) -> list[Any]:
     listed = aspect["inputDatasetEdges"] if one.proposal.change_type == "UPSERT" else aspect
     urns = [edge.get("destinationUrn") or edge["value"]["destinationUrn"] for edge in listed]
     names = [urn.split(",")[1].removeprefix("/") for urn in urns]
-    return [one.proposal.change_type, names, one.time_ms, {LATEST: "latest", ADDED: "added"}[one.reason]]
+    return [
+        one.proposal.change_type,
+        names,
+        one.time_ms,
+        {LATEST: "latest", ADDED: "added"}[one.reason],
+    ]
 
 
 def status(urn: str, *, removed: bool) -> Proposal:
@@ -204,7 +232,11 @@ def status(urn: str, *, removed: bool) -> Proposal:
 def test_the_last_whole_version_wins_whatever_the_order() -> None:
     versions = [version(status(JOB, removed=number != 3), number) for number in (2, 3, 1)]
     (found,) = kept(versions)
-    assert (found.time_ms, found.reason, json.loads(found.proposal.value)) == (3, LATEST, {"removed": False})
+    assert (found.time_ms, found.reason, json.loads(found.proposal.value)) == (
+        3,
+        LATEST,
+        {"removed": False},
+    )
 
 
 @cases("archive")
@@ -213,7 +245,9 @@ def test_edges_of_all_runs_are_compacted(versions: list[Any], expected: list[Any
 
 
 def test_a_long_history_ends_as_its_last_runs() -> None:
-    versions = [edges_of_job("UPSERT", [str(number)], number, f"s{number}") for number in range(1000)]
+    versions = [
+        edges_of_job("UPSERT", [str(number)], number, f"s{number}") for number in range(1000)
+    ]
     found = kept([*versions, edges_of_job("PATCH", ["x"], 1000)])
     assert [contents(one)[:2] for one in found] == [["UPSERT", ["999"]], ["PATCH", ["x"]]]
     patches = kept(edges_of_job("PATCH", [str(number % 3)], number) for number in range(30))
@@ -224,14 +258,21 @@ def test_patches_with_keys_of_arrays_are_joined() -> None:
     keys = {"tags": ["tag", "attribution␟source"]}
 
     def tagged(tag: str) -> Proposal:
-        operation = {"op": "add", "path": f"/tags/urn:li:tag:{tag}/", "value": {"tag": f"urn:li:tag:{tag}"}}
+        operation = {
+            "op": "add",
+            "path": f"/tags/urn:li:tag:{tag}/",
+            "value": {"tag": f"urn:li:tag:{tag}"},
+        }
         patch = {"arrayPrimaryKeys": keys, "patch": [operation]}
         return Proposal("dataFlow", FLOW, "globalTags", patch, "PATCH")
 
     (found,) = kept([version(tagged("a"), 1), version(tagged("b"), 2), version(tagged("a"), 3)])
     patch: dict[str, Any] = json.loads(found.proposal.value)
     assert patch["arrayPrimaryKeys"] == keys
-    assert [operation["value"]["tag"] for operation in patch["patch"]] == ["urn:li:tag:b", "urn:li:tag:a"]
+    assert [operation["value"]["tag"] for operation in patch["patch"]] == [
+        "urn:li:tag:b",
+        "urn:li:tag:a",
+    ]
 
 
 def run(name: str, time_ms: int) -> list[AspectVersion]:
@@ -240,9 +281,12 @@ def run(name: str, time_ms: int) -> list[AspectVersion]:
         "dataProcessInstanceInput": {"inputs": []},
         "dataProcessInstanceOutput": {"outputs": []},
     }
-    proposals = [Proposal("dataProcessInstance", urn, aspect, content) for aspect, content in aspects.items()]
+    proposals = [
+        Proposal("dataProcessInstance", urn, aspect, content) for aspect, content in aspects.items()
+    ]
     return [
-        version(one, time_ms, run_id=name, place=JOB)._replace(number=number) for number, one in enumerate(proposals)
+        version(one, time_ms, run_id=name, place=JOB)._replace(number=number)
+        for number, one in enumerate(proposals)
     ]
 
 
@@ -253,7 +297,9 @@ def test_only_the_last_run_is_kept_with_all_its_aspects() -> None:
 
 def test_with_history_every_run_is_kept() -> None:
     found = kept([*run("b", 2), *run("a", 1)], run_history=True)
-    assert [(one.proposal.entity_urn[-1], one.reason) for one in found] == [("a", RUN)] * 2 + [("b", RUN)] * 2
+    assert [(one.proposal.entity_urn[-1], one.reason) for one in found] == [("a", RUN)] * 2 + [
+        ("b", RUN)
+    ] * 2
 
 
 @pytest.mark.parametrize(("run_history", "times"), [(False, [2]), (True, [1, 2])])
@@ -274,8 +320,16 @@ def test_operations_are_run_history(run_history: bool, times: list[int]) -> None
 # -- Whole archives, against what each task's own conversion delivers
 
 
-FILES = [path for path in sorted((CORPUS / "events").glob("*.ndjson")) if path.stem != "streaming_progress"]
-ALL = {"datasets": "schemas", "dataset_details": ["documentation", "owners", "tags"], "tags": "spark"}
+FILES = [
+    path
+    for path in sorted((CORPUS / "events").glob("*.ndjson"))
+    if path.stem != "streaming_progress"
+]
+ALL = {
+    "datasets": "schemas",
+    "dataset_details": ["documentation", "owners", "tags"],
+    "tags": "spark",
+}
 LATER: Json = {"second": 0, "run_id": "01900000-0000-7000-8000-0000000000ff", "job": "later"}
 
 
@@ -300,10 +354,14 @@ def test_an_archive_of_one_job_gives_what_its_task_delivers(path: Path) -> None:
     # Except for the order of entities, and for aspects that one delivery repeats.
     events = path.read_bytes().splitlines()
     found = convert_archive(
-        archived(path.name, [*events, *later(path)]), settings(**ALL), ArchiveFilter(run_history=True)
+        archived(path.name, [*events, *later(path)]),
+        settings(**ALL),
+        ArchiveFilter(run_history=True),
     )
     ours = [line for line in lines(found) if "later" not in line and LATER["run_id"] not in line]
-    theirs = [one.to_json() for one in convert_events(events, settings(**ALL)).proposals(settings(**ALL))]
+    theirs = [
+        one.to_json() for one in convert_events(events, settings(**ALL)).proposals(settings(**ALL))
+    ]
     # A delivery repeats a dataset that is read and written, once with its metadata.
     assert set(ours) <= set(theirs)
     assert {key_of(line) for line in ours} == {key_of(line) for line in theirs}
@@ -342,9 +400,17 @@ def test_a_replay_ends_where_the_runs_themselves_ended() -> None:
         *whole_application(query(outputs=[file("/first")])),
         *(
             at(1, one)
-            for one in whole_application(query(outputs=[file("/second")], parent=OTHER_APP), run_id=OTHER_APP)
+            for one in whole_application(
+                query(outputs=[file("/second")], parent=OTHER_APP), run_id=OTHER_APP
+            )
         ),
-        *(at(2, one) for one in (application("START", run_id="c"), query(parent="c", outputs=[file("/third")]))),
+        *(
+            at(2, one)
+            for one in (
+                application("START", run_id="c"),
+                query(parent="c", outputs=[file("/third")]),
+            )
+        ),
         at(2, application("FAIL", run_id="c", second=50)),
     ]
     nights[4]["run"]["runId"] = OTHER_QUERY
@@ -359,7 +425,8 @@ def results(found: ArchiveConversion) -> list[str]:
     aspects = [
         json.loads(one.proposal.value)
         for one in found.kept
-        if one.proposal.aspect_name == "dataProcessInstanceRunEvent" and APP in one.proposal.entity_urn
+        if one.proposal.aspect_name == "dataProcessInstanceRunEvent"
+        and APP in one.proposal.entity_urn
     ]
     return [aspect["result"]["type"] for aspect in aspects if "result" in aspect]
 
@@ -376,7 +443,11 @@ def test_an_application_without_an_end_long_ago_was_killed() -> None:
 
 
 def change_types(found: ArchiveConversion) -> list[str]:
-    return [one.proposal.change_type for one in found.kept if one.proposal.aspect_name == "dataJobInputOutput"]
+    return [
+        one.proposal.change_type
+        for one in found.kept
+        if one.proposal.aspect_name == "dataJobInputOutput"
+    ]
 
 
 def test_runs_in_a_damaged_file_only_add_edges() -> None:
@@ -386,19 +457,27 @@ def test_runs_in_a_damaged_file_only_add_edges() -> None:
     found = convert_archive(archived("a", [b'{"eventType": "COMPL', *events]), settings())
     assert change_types(found) == ["PATCH"]
     assert [(one.file, one.offset) for one in found.quarantined] == [("a", 0)]
-    assert change_types(convert_archive(archived("a", events), settings(), damaged=["a"])) == ["PATCH"]
-    assert change_types(convert_archive(archived("a", events), settings(), damaged=["b"])) == ["UPSERT"]
+    assert change_types(convert_archive(archived("a", events), settings(), damaged=["a"])) == [
+        "PATCH"
+    ]
+    assert change_types(convert_archive(archived("a", events), settings(), damaged=["b"])) == [
+        "UPSERT"
+    ]
 
 
 def test_an_event_that_cannot_be_converted_affects_no_other() -> None:
     odd = event(run_id="odd", producer="https://example.org/x")
     found = convert_archive(archived("a", texts([*whole_application(query()), odd])), settings())
     assert (found.events, found.applications) == (4, 1)
-    assert ["the platform that ran the job is unknown" in one.reason for one in found.quarantined] == [True]
+    assert [
+        "the platform that ran the job is unknown" in one.reason for one in found.quarantined
+    ] == [True]
 
 
 @cases("archive")
-def test_a_filter_selects_runs_by_end_and_name(since: int | None, until: int | None, names: Any, expected: Any) -> None:
+def test_a_filter_selects_runs_by_end_and_name(
+    since: int | None, until: int | None, names: Any, expected: Any
+) -> None:
     since_ms, until_ms = (START_MS + ms if ms is not None else None for ms in (since, until))
     wanted = ArchiveFilter(since_ms, until_ms, applications=tuple(names))
     events = [
@@ -425,7 +504,9 @@ def test_a_hive_query_is_kept_with_its_session(run_history: bool) -> None:
         )
         for number in range(2)
     ]
-    found = convert_archive(archived("a", texts(queries)), settings(), ArchiveFilter(run_history=run_history))
+    found = convert_archive(
+        archived("a", texts(queries)), settings(), ArchiveFilter(run_history=run_history)
+    )
     parents = {
         json.loads(one.proposal.value).get("parentInstance")
         for one in found.kept

@@ -1,4 +1,5 @@
-"""Tables of Glue, of Iceberg's catalogues, of Delta and BigQuery: their names by Spark's event log alone and by events.
+"""Tables of Glue, of Iceberg's catalogues, of Delta and BigQuery: their names by Spark's event log
+alone and by events.
 
 The truth of ``tests/data/catalogs`` comes from its jobs.
 """
@@ -12,7 +13,13 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending
 from tests.conversion.builders import CORPUS, Json, settings, urn
-from tests.conversion.recordings import column_pairs, edges, expected_columns, expected_edges, lines_of
+from tests.conversion.recordings import (
+    column_pairs,
+    edges,
+    expected_columns,
+    expected_edges,
+    lines_of,
+)
 
 FOLDER = CORPUS.parent / "catalogs"
 TRUTH: dict[str, Json] = json.loads((FOLDER / "truth.json").read_text(encoding="utf-8"))
@@ -51,9 +58,13 @@ def test_events_give_the_same_urns(case: str) -> None:
 @pytest.mark.parametrize("platforms", [{}, {"delta": "delta-lake"}])
 def test_a_delta_table_of_glue_that_is_only_written_is_in_glue(platforms: dict[str, str]) -> None:
     # Of its writer's events, none names the catalogue.
-    conversion = converted("glue_delta", "events", "logs", without=b"arn:aws:glue:", catalog_platforms=platforms)
+    conversion = converted(
+        "glue_delta", "events", "logs", without=b"arn:aws:glue:", catalog_platforms=platforms
+    )
     assert expected_edges(TRUTH["glue_delta"]) <= edges(conversion.jobs)
-    assert {urn for _, urn in edges(conversion.jobs)} <= {urn for _, urn in expected_edges(TRUTH["glue_delta"])}
+    assert {urn for _, urn in edges(conversion.jobs)} <= {
+        urn for _, urn in expected_edges(TRUTH["glue_delta"])
+    }
 
 
 @pytest.mark.parametrize(
@@ -65,7 +76,9 @@ def test_a_delta_table_of_glue_that_is_only_written_is_in_glue(platforms: dict[s
         ([ACCOUNT, ACCOUNT.replace("west", "north")], None),
     ],
 )
-def test_tables_in_glue_have_the_instance_of_their_account(places: list[str], instance: str | None) -> None:
+def test_tables_in_glue_have_the_instance_of_their_account(
+    places: list[str], instance: str | None
+) -> None:
     namespaces = {place: {"platform_instance": "prod"} for place in places}
     conversion = converted("iceberg_glue", "logs", namespaces=namespaces)
     names = ("orders", "daily") if instance is not None else ()
@@ -80,12 +93,18 @@ def test_tables_in_glue_have_the_instance_of_their_account(places: list[str], in
     [
         ('.rest.type":"rest"', '.rest.type":"hive"', set()),
         ('.rest.type":"rest"', '.rest.type":"nessie"', {"rest.shop.orders", "shop.orders"}),
-        ('.rest.uri":"http://127.0.0.1:5124"', '.rest.uri":""', {"rest.shop.orders", "shop.orders"}),
+        (
+            '.rest.uri":"http://127.0.0.1:5124"',
+            '.rest.uri":""',
+            {"rest.shop.orders", "shop.orders"},
+        ),
         # Another instance than that of the tables that plans name with their catalogue.
         (r"SparkCatalog@\w+, shop.unclear", "SparkCatalog@1, shop.unclear", {"shop.unclear"}),
     ],
 )
-def test_tables_are_named_by_the_catalogues_that_the_log_shows(was: str, now: str, unnamed: set[str]) -> None:
+def test_tables_are_named_by_the_catalogues_that_the_log_shows(
+    was: str, now: str, unnamed: set[str]
+) -> None:
     log = b"\n".join(lines_of(FOLDER / "logs" / "iceberg_catalogs.ndjson")).decode()
     log, number = re.subn(was, now, log)
     converter = Converter(settings())
@@ -94,7 +113,9 @@ def test_tables_are_named_by_the_catalogues_that_the_log_shows(was: str, now: st
     found = converter.finish(Ending(succeeded=True))
     assert number
     names = {one.rpartition(".")[2] for one in unnamed}
-    assert {*found.outputs} == {urn("hive", f"shop.{name}") for name in {"daily", "orders", "unclear"} - names}
+    assert {*found.outputs} == {
+        urn("hive", f"shop.{name}") for name in {"daily", "orders", "unclear"} - names
+    }
     assert {*found.diagnostics.unnamed_sources} == unnamed
 
 

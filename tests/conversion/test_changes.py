@@ -13,7 +13,11 @@ import pytest
 from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.history import changes
-from airflow_provider_spark_datahub.conversion.history.changes import Fingerprint, changes_since, folded
+from airflow_provider_spark_datahub.conversion.history.changes import (
+    Fingerprint,
+    changes_since,
+    folded,
+)
 from airflow_provider_spark_datahub.delivery.outbox import Histories
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from tests.cases import cases
@@ -43,7 +47,11 @@ ORDERS = (("id", "long"), ("vat", "double"))
 def read(name: str, *fields: tuple[str, str], rows: int | None = None, version: str = "") -> Json:
     table = file(f"/lake/{name}", schema=schema(*fields)) if fields else file(f"/lake/{name}")
     table["facets"] |= {"version": {"datasetVersion": version}} if version else {}
-    return table | ({"inputFacets": {"inputStatistics": {"rowCount": rows, "size": 9}}} if rows is not None else {})
+    return table | (
+        {"inputFacets": {"inputStatistics": {"rowCount": rows, "size": 9}}}
+        if rows is not None
+        else {}
+    )
 
 
 def written(name: str, *fields: tuple[str, str], rows: int = 5, **facets: Any) -> Json:
@@ -63,7 +71,11 @@ def run(
 ) -> Fingerprint:
     """Return the fingerprint of a run of ten minutes. A failure comes before its query."""
     start_ms = START_MS + day * DAY_MS + hour * 3_600_000
-    queries = [] if failure else [query(inputs=inputs, outputs=outputs, run_facets=spark_properties(**properties))]
+    queries = (
+        []
+        if failure
+        else [query(inputs=inputs, outputs=outputs, run_facets=spark_properties(**properties))]
+    )
     job = only_job(whole_application(*queries))
     at = {"start_ms": start_ms + 1000, "time_ms": start_ms + 2000}
     job.operations = [structs.replace(operation, **at) for operation in job.operations]
@@ -76,20 +88,30 @@ def green(day: int, *fields: tuple[str, str]) -> Fingerprint:
     """Return a run that reads orders and writes revenue from its column vat."""
     lineage = column_lineage({"vat": [column("/lake/orders", "vat", "DIRECT:IDENTITY")]})
     return run(
-        day, [read("orders", *(fields or ORDERS))], [written("revenue", ("vat", "double"), columnLineage=lineage)]
+        day,
+        [read("orders", *(fields or ORDERS))],
+        [written("revenue", ("vat", "double"), columnLineage=lineage)],
     )
 
 
 def words(lines: list[str]) -> list[str]:
     """Return the lines without the run that they compare with."""
-    assert all(line.startswith("since the green run of 2026-") and " UTC: " in line for line in lines)
+    assert all(
+        line.startswith("since the green run of 2026-") and " UTC: " in line for line in lines
+    )
     return [line.partition(" UTC: ")[2] for line in lines]
 
 
 def test_a_column_that_the_writer_dropped_comes_first_when_the_reader_fails() -> None:
     build = [run(day, [], [written("orders", *ORDERS)], task="build", hour=-1) for day in (0, 1)]
-    build += [run(2, [], [written("orders", ("id", "long"), ("tax", "double"))], task="build", hour=-1)]
-    failed = run(2, failure="[UNRESOLVED_COLUMN.WITH_SUGGESTION] `vat` cannot be resolved", spark__master="local[2]")
+    build += [
+        run(2, [], [written("orders", ("id", "long"), ("tax", "double"))], task="build", hour=-1)
+    ]
+    failed = run(
+        2,
+        failure="[UNRESOLVED_COLUMN.WITH_SUGGESTION] `vat` cannot be resolved",
+        spark__master="local[2]",
+    )
     lines = changes_since(failed, [green(1), green(0)], build)
     assert lines == [
         "since the green run of 2026-09-22 14:23 UTC: /lake/orders lost the column vat and has the new column tax"
@@ -97,29 +119,44 @@ def test_a_column_that_the_writer_dropped_comes_first_when_the_reader_fails() ->
 
 
 class Month:
-    """A task's days, each with what differs every day: partitions, run ids, counts, folders and properties."""
+    """A task's days, each with what differs every day: partitions, run ids, counts, folders and
+    properties.
+    """
 
     def __init__(self, root: Path) -> None:
         self.histories = Histories(outbox_at(root).storage)
         self.random = Random(20261126)
 
     def day(
-        self, day: int, name: str = "orders", columns: Any = ORDERS, version: str = "", **changed: Any
+        self,
+        day: int,
+        name: str = "orders",
+        columns: Any = ORDERS,
+        version: str = "",
+        **changed: Any,
     ) -> list[str]:
         """Keep the run of a day with such an input, and return what changed.
 
         :param changed: rows that it reads and writes, a further input, and properties.
         """
-        uuid, letters = UUID(int=self.random.getrandbits(128)), "".join(self.random.choices("abcdefghijkxyz_", k=8))
+        uuid, letters = (
+            UUID(int=self.random.getrandbits(128)),
+            "".join(self.random.choices("abcdefghijkxyz_", k=8)),
+        )
         date, rows = f"2026-10-{day:02}", changed.get("rows", self.random.randint(700, 1300))
         inputs = [
             read(name, *columns, rows=rows, version=version or str(day)),
             read(f"raw/dt={date}/hour={day % 24:02}/{uuid}", ("id", "long"), rows=rows),
-            read(f"tmp/{1_790_000_000 + 86_400 * day}/scheduled__{date}T00:00:00+00:00", ("id", "long")),
+            read(
+                f"tmp/{1_790_000_000 + 86_400 * day}/scheduled__{date}T00:00:00+00:00",
+                ("id", "long"),
+            ),
             *[read(other, ("id", "long")) for other in changed.get("more", ())],
         ]
         lineage = column_lineage({"vat": [column(f"/lake/{name}", "vat", "DIRECT:IDENTITY")]})
-        output = written("revenue", ("vat", "double"), rows=changed.get("written", rows), columnLineage=lineage)
+        output = written(
+            "revenue", ("vat", "double"), rows=changed.get("written", rows), columnLineage=lineage
+        )
         properties = {
             "spark__app__name": f"revenue {date}",
             "spark__local__dir": f"/tmp/blockmgr-{uuid}",
@@ -133,7 +170,9 @@ class Month:
 
 @pytest.fixture
 def month(tmp_path: Path) -> Month:
-    """Return a month that nothing changed in: its days are silent as soon as three others show what rotates."""
+    """Return a month that nothing changed in: its days are silent as soon as three others show what
+    rotates.
+    """
     found = Month(tmp_path)
     lines = [found.day(day) for day in range(1, 31)]
     assert lines[3:] == [[]] * 27
@@ -142,7 +181,9 @@ def month(tmp_path: Path) -> Month:
 
 
 @cases("changes")
-def test_a_month_is_silent_until_something_changes_which_is_named_first(month: Month, changed: Json, line: str) -> None:
+def test_a_month_is_silent_until_something_changes_which_is_named_first(
+    month: Month, changed: Json, line: str
+) -> None:
     lines = words(month.day(31, **changed))
     assert lines[:1] == ([lines[0]] if line else [])
     assert not line or lines[0].startswith(line)
@@ -164,7 +205,11 @@ def test_an_edge_to_a_dataset_that_is_no_output_any_more_is_left_out() -> None:
 def test_each_of_many_inputs_is_looked_at_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["x" * number for number in range(1, 201)]
     runs = [
-        run(day, [read(name, ("id", "long")) for name in names], [written(f"out/{name}") for name in names])
+        run(
+            day,
+            [read(name, ("id", "long")) for name in names],
+            [written(f"out/{name}") for name in names],
+        )
         for day in (2, 1)
     ]
     looks = list[str]()
@@ -180,8 +225,14 @@ def test_each_of_many_inputs_is_looked_at_a_few_times(monkeypatch: pytest.Monkey
 
 def test_at_most_five_lines_and_what_the_failure_mentions_first() -> None:
     names = [f"t_{letter}" for letter in "abcdefg"]
-    before = run(0, [read(name, ("id", "long")) for name in names], [written("out", ("id", "long"))])
-    after = run(1, [read(name, ("id", "long"), ("x", "long")) for name in names], [written("out", ("id", "long"))])
+    before = run(
+        0, [read(name, ("id", "long")) for name in names], [written("out", ("id", "long"))]
+    )
+    after = run(
+        1,
+        [read(name, ("id", "long"), ("x", "long")) for name in names],
+        [written("out", ("id", "long"))],
+    )
     failed = structs.replace(after, succeeded=False, failure="Path does not exist: t_g")
     lines = words(changes_since(failed, [before]))
     assert len(lines) == 5
@@ -190,7 +241,9 @@ def test_at_most_five_lines_and_what_the_failure_mentions_first() -> None:
 
 def test_columns_that_may_reach_an_output_without_an_edge_are_known_as_hidden() -> None:
     lineage = column_lineage({"vat": [column("/lake/orders", "vat", "DIRECT:IDENTITY")]})
-    whole = run(0, [read("orders", *ORDERS)], [written("out", ("vat", "double"), columnLineage=lineage)])
+    whole = run(
+        0, [read("orders", *ORDERS)], [written("out", ("vat", "double"), columnLineage=lineage)]
+    )
     assert whole.hidden == ()
     assert whole.edges == ((1, 0, (("vat", "vat"),)),)
     # A column without a known source may come from anywhere.
@@ -198,20 +251,32 @@ def test_columns_that_may_reach_an_output_without_an_edge_are_known_as_hidden() 
     assert run(0, [read("orders", *ORDERS)], [unknown]).hidden == (urn("file", "/lake/orders"),)
     # Another input has no edge at all.
     second = run(
-        0, [read("orders", *ORDERS), read("rates")], [written("out", ("vat", "double"), columnLineage=lineage)]
+        0,
+        [read("orders", *ORDERS), read("rates")],
+        [written("out", ("vat", "double"), columnLineage=lineage)],
     )
     assert second.hidden == (urn("file", "/lake/rates"),)
 
 
-def daily(day: int, place: str, *, task: str = "daily", inputs: Sequence[Json] = (), **options: Any) -> Fingerprint:
-    """Return the run of a task that writes a path: ``{0}`` in it is the number of the day, ``{1}`` the run's id."""
+def daily(
+    day: int, place: str, *, task: str = "daily", inputs: Sequence[Json] = (), **options: Any
+) -> Fingerprint:
+    """Return the run of a task that writes a path: ``{0}`` in it is the number of the day, ``{1}``
+    the run's id.
+    """
     run_id = f"night-{'abcdefgh'[day]}"
     scheme, _, path = place.format(day, run_id).partition("://")
     bucket, _, key = path.partition("/")
-    namespace, name = (f"{scheme}://{bucket}", f"/{key}") if path else ("file", scheme.removeprefix("file:"))
-    job = only_job(whole_application(query(inputs=inputs, outputs=[dataset(namespace, name)])), **options)
+    namespace, name = (
+        (f"{scheme}://{bucket}", f"/{key}") if path else ("file", scheme.removeprefix("file:"))
+    )
+    job = only_job(
+        whole_application(query(inputs=inputs, outputs=[dataset(namespace, name)])), **options
+    )
     start_ms = START_MS + day * DAY_MS
-    return Fingerprint.of(Fingerprint(AttemptKey("shop", run_id, task, -1, 1), start_ms, start_ms + 1, True), [job])
+    return Fingerprint.of(
+        Fingerprint(AttemptKey("shop", run_id, task, -1, 1), start_ms, start_ms + 1, True), [job]
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,16 +299,26 @@ def test_a_table_a_day_is_named_with_the_path_spec_that_folds_it(
     options: Json = {}
     if instance:
         options, made = {"dataset_platform_instance": instance}, f"{instance}.{made}"
-        spec = {name: {"path_spec_list": texts, "platform_instance": instance} for name, texts in spec.items()}
-    (line,) = words(changes_since(daily(3, place, **options), [daily(day, place, **options) for day in (2, 1)]))
+        spec = {
+            name: {"path_spec_list": texts, "platform_instance": instance}
+            for name, texts in spec.items()
+        }
+    (line,) = words(
+        changes_since(daily(3, place, **options), [daily(day, place, **options) for day in (2, 1)])
+    )
     assert line.endswith(f"path_specs={json.dumps(spec)} makes them {made}")
     assert changes_since(daily(3, place, **options), [daily(2, place, **options)]) == []
-    (one,) = {urn for day in (2, 3) for urn in daily(day, place, path_specs=spec, **options).outputs}
+    (one,) = {
+        urn for day in (2, 3) for urn in daily(day, place, path_specs=spec, **options).outputs
+    }
     assert one.split(",")[1] == made
 
 
 def test_a_path_spec_that_renames_another_dataset_says_so() -> None:
-    place, others = "file:/lake/out/orders_2026112{0}", [file("/lake/out"), file("/lake/raw"), file("/lake/raw/rates")]
+    place, others = (
+        "file:/lake/out/orders_2026112{0}",
+        [file("/lake/out"), file("/lake/raw"), file("/lake/raw/rates")],
+    )
     (line,) = words(changes_since(*_last(daily(day, place, inputs=others) for day in (1, 2, 3))))
     assert line.endswith("makes them /lake/out, and renames /lake/raw/rates")
 
@@ -256,7 +331,9 @@ def _last(runs: Iterable[Fingerprint]) -> tuple[Fingerprint, list[Fingerprint]]:
 def test_a_fingerprint_has_versions_and_whether_nothing_else_is_left() -> None:
     # Two customers and three orders; the job is jobs/iceberg_writes.py beside the events.
     events = lines_of(DATA / "hard_jobs" / "events" / "iceberg_writes-4.1.4.ndjson")
-    record = Fingerprint.of(Fingerprint(AttemptKey("shop", "r", "t", -1, 1), 1, 2, True), [only_job(events)])
+    record = Fingerprint.of(
+        Fingerprint(AttemptKey("shop", "r", "t", -1, 1), 1, 2, True), [only_job(events)]
+    )
     sold, days, state = (urn("hive", f"db.{name}") for name in ("sold", "days", "state"))
     # INSERT OVERWRITE was its first write: all of its records are new.
     assert (record.outputs[days].replaces, record.outputs[sold].replaces) == (True, False)

@@ -58,15 +58,29 @@ def test_signatures_are_those_of_the_documentation() -> None:
 
 
 @cases("convert")
-def test_events_of_other_producers_are_converted(producer: str, job: str, facets: Json, flow: str) -> None:
-    orders, topic = dataset("postgres://db:5432", "shop.public.orders"), dataset("kafka://broker:9092", "orders")
-    sent = event(producer=producer, job=job, job_type=None, run_facets=facets, inputs=[orders], outputs=[topic])
+def test_events_of_other_producers_are_converted(
+    producer: str, job: str, facets: Json, flow: str
+) -> None:
+    orders, topic = (
+        dataset("postgres://db:5432", "shop.public.orders"),
+        dataset("kafka://broker:9092", "orders"),
+    )
+    sent = event(
+        producer=producer,
+        job=job,
+        job_type=None,
+        run_facets=facets,
+        inputs=[orders],
+        outputs=[topic],
+    )
     found = conversion.convert_run_event(text := json.dumps(sent), LineageSettings())
     assert found == conversion.convert_run_event(text.encode(), LineageSettings())
     assert convert_events([text], LineageSettings()).events == 1
     assert find(found, "dataFlowInfo").entity_urn == flow
     assert find(found, "dataJobInfo").entity_urn == f"urn:li:dataJob:({flow},{job})"
-    assert find(found, "dataProcessInstanceInput").aspect == {"inputs": [urn("postgres", "shop.public.orders")]}
+    assert find(found, "dataProcessInstanceInput").aspect == {
+        "inputs": [urn("postgres", "shop.public.orders")]
+    }
     assert find(found, "dataProcessInstanceOutput").aspect == {"outputs": [urn("kafka", "orders")]}
     assert [problem for one in found for problem in canonical_violations(one.to_obj())] == []
 
@@ -89,7 +103,9 @@ def test_event_types_map_to_run_events(kind: str | None, status: str | None, res
     # The table of section 6, and Deviation 6.
     found = convert_run_event(event(kind, inputs=[file("/a")]), settings())
     aspects = [each.aspect for each in find_all(found, "dataProcessInstanceRunEvent")]
-    events = [(aspect["status"], aspect.get("result"), aspect["timestampMillis"]) for aspect in aspects]
+    events = [
+        (aspect["status"], aspect.get("result"), aspect["timestampMillis"]) for aspect in aspects
+    ]
     assert events == ([(status, result, START_MS)] if status else [])
     assert find(found, "dataProcessInstanceInput").aspect == {"inputs": file_urns("/a")}
 
@@ -108,17 +124,31 @@ def test_a_rejected_event_affects_no_other() -> None:
     events = whole_application(query(outputs=[file("/z")]))
     conversion = convert_events([None, *events, unknown, {"eventType": "COMPLETE"}], settings())
     diagnostics = conversion.diagnostics
-    assert (conversion.events, diagnostics.rejected_events, len(diagnostics.rejections)) == (3, 3, 3)
-    assert (conversion.inputs, conversion.outputs, diagnostics.unusable_datasets) == ([], file_urns("/z"), {})
+    assert (conversion.events, diagnostics.rejected_events, len(diagnostics.rejections)) == (
+        3,
+        3,
+        3,
+    )
+    assert (conversion.inputs, conversion.outputs, diagnostics.unusable_datasets) == (
+        [],
+        file_urns("/z"),
+        {},
+    )
     # The omitted text may have held an edge.
     assert conversion.jobs[0].patch_edges
 
 
 def test_problems_are_listed_up_to_a_limit() -> None:
-    unknown = [event(run_id="x", producer=f"https://example.com/{number}") for number in range(MAX_LISTED + 5)]
+    unknown = [
+        event(run_id="x", producer=f"https://example.com/{number}")
+        for number in range(MAX_LISTED + 5)
+    ]
     conversion = convert_events([*unknown, *unknown[:1]], settings())
     diagnostics = conversion.diagnostics
-    assert (diagnostics.rejected_events, len(diagnostics.rejections)) == (MAX_LISTED + 6, MAX_LISTED)
+    assert (diagnostics.rejected_events, len(diagnostics.rejections)) == (
+        MAX_LISTED + 6,
+        MAX_LISTED,
+    )
     assert diagnostics.messages()[0].endswith(" (1 more event like it)")
     assert diagnostics.messages()[MAX_LISTED:] == ["5 more events cannot be converted"]
     assert conversion.proposals(settings()) == []
@@ -131,12 +161,16 @@ def test_events_are_not_modified() -> None:
     assert events == before
 
 
-@pytest.mark.parametrize("options", [{}, {"coalesce_jobs": False}, {"pipeline_name": "one", "max_string_length": 100}])
+@pytest.mark.parametrize(
+    "options", [{}, {"coalesce_jobs": False}, {"pipeline_name": "one", "max_string_length": 100}]
+)
 def test_proposals_job_by_job_equal_those_of_the_whole(options: Json) -> None:
     # Several applications, some of one name; the diagnostics are equal, too.
     unnamed = query(run_id="01900000-0000-7000-8000-000000000003", inputs=[file("/" + "x" * 600)])
     others = whole_application(
-        query(run_id="01900000-0000-7000-8000-000000000004", parent=OTHER_QUERY, outputs=[file("/b")]),
+        query(
+            run_id="01900000-0000-7000-8000-000000000004", parent=OTHER_QUERY, outputs=[file("/b")]
+        ),
         run_id=OTHER_QUERY,
     )
     events = [
@@ -150,7 +184,9 @@ def test_proposals_job_by_job_equal_those_of_the_whole(options: Json) -> None:
         whole.add(each)
         by_job.add(each)
     finished = whole.finish(Ending(succeeded=False))
-    assert list(by_job.proposals(Ending(succeeded=False))) == finished.proposals(settings(**options))
+    assert list(by_job.proposals(Ending(succeeded=False))) == finished.proposals(
+        settings(**options)
+    )
     diagnostics = by_job.conversion.diagnostics
     assert diagnostics == finished.diagnostics
     assert set(file_urns("/a", "/b")) < set(finished.outputs)
@@ -158,13 +194,21 @@ def test_proposals_job_by_job_equal_those_of_the_whole(options: Json) -> None:
     assert diagnostics.unusable_datasets
 
 
-RICH: Json = json.loads((Path(__file__).parents[1] / "data" / "rich_event.json").read_text(encoding="utf-8"))
+RICH: Json = json.loads(
+    (Path(__file__).parents[1] / "data" / "rich_event.json").read_text(encoding="utf-8")
+)
 """An event with most of the facets that the converter reads."""
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Yield the path of every value in the event."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [path, *(place for key, item in items for place in places(item, (*path, key)))]
 
 
@@ -177,7 +221,9 @@ def with_value(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 def converts_or_refuses(changed: Any) -> None:
-    """Check that the event is converted to proposals that GMS accepts, or refused with an :class:`EventError`."""
+    """Check that the event is converted to proposals that GMS accepts, or refused with an
+    :class:`EventError`.
+    """
     try:
         found = convert_run_event(changed, ALL)
     except EventError:
@@ -190,13 +236,15 @@ def converts_or_refuses(changed: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", [None, [], {}, "", 7, 10**400, [None], {"x": None}], ids=str)
 def test_a_wrong_value_anywhere_raises_nothing_but_event_errors(wrong: Any) -> None:
-    # Producers send ``null`` where the spec says object, a list where it says text, and so on (Deviation 15).
+    # Producers send ``null`` where the spec says object, a list where it says text, and so on
+    # (Deviation 15).
     differing = []
     for path in places(RICH):
         changed = with_value(RICH, path, wrong)
         converts_or_refuses(changed)
         from_text, from_object = (
-            convert_events([*whole_application(), event], ALL) for event in (json.dumps(changed).encode(), changed)
+            convert_events([*whole_application(), event], ALL)
+            for event in (json.dumps(changed).encode(), changed)
         )
         if from_text.proposals(ALL) != from_object.proposals(ALL):
             differing.append("/".join(map(str, path)))
@@ -208,7 +256,9 @@ def test_half_a_surrogate_pair_affects_at_most_its_event(as_text: bool) -> None:
     # JSON can spell one, UTF-8 cannot: proposals must be writable (to the outbox, the wire).
     broken = query(run_id=OTHER_QUERY, inputs=[file("/\ud800")])
     events = whole_application(query(inputs=[file("/a")]), broken)
-    conversion = convert_events([json.dumps(one).encode() if as_text else one for one in events], settings())
+    conversion = convert_events(
+        [json.dumps(one).encode() if as_text else one for one in events], settings()
+    )
     assert file_urns("/a")[0] in conversion.inputs
     assert "".join(proposal.to_json() for proposal in conversion.proposals(settings())).encode()
 
@@ -221,14 +271,21 @@ RECORDED = Path(__file__).parents[1] / "data" / "child_sparks"
 
 def test_each_model_of_dbt_has_its_true_edges() -> None:
     truth = json.loads((RECORDED / "truth.json").read_bytes())
-    commands = (gzip.decompress((RECORDED / f"dbt_{name}.ndjson.gz").read_bytes()) for name in ("seed", "run", "again"))
+    commands = (
+        gzip.decompress((RECORDED / f"dbt_{name}.ndjson.gz").read_bytes())
+        for name in ("seed", "run", "again")
+    )
     events = [line for command in commands for line in command.splitlines()]
-    conversion = convert_events(events, LineageSettings(unnamed_as="shop_dbt"), Ending(True, events_complete=True))
+    conversion = convert_events(
+        events, LineageSettings(unnamed_as="shop_dbt"), Ending(True, events_complete=True)
+    )
     assert len(conversion.jobs) == 3, "each command is a run"
     assert {job.job_urn for job in conversion.jobs} == {truth["job"]}
     assert (conversion.inputs, conversion.outputs) == (truth["inputs"], truth["outputs"])
     columns = {
-        pair for job in conversion.jobs for pair in direct_columns({"fineGrainedLineages": job.lineage.fine_grained})
+        pair
+        for job in conversion.jobs
+        for pair in direct_columns({"fineGrainedLineages": job.lineage.fine_grained})
     }
     assert columns == {(Column(*source), Column(*target)) for source, target in truth["columns"]}
     assert conversion.diagnostics.gaps == (), "rows that a statement holds have no input"

@@ -62,7 +62,9 @@ all_recordings = pytest.mark.parametrize("recording", RECORDINGS)
 @pytest.mark.parametrize("knows_exit", [True, False], ids=["exit code known", "events alone"])
 def test_edges_columns_and_result_are_those_of_the_job(case: str, knows_exit: bool) -> None:
     truth = TRUTH[case]
-    found = jobs(corpus_events(case), Ending(succeeded=truth["result"] == "SUCCESS") if knows_exit else None)
+    found = jobs(
+        corpus_events(case), Ending(succeeded=truth["result"] == "SUCCESS") if knows_exit else None
+    )
     got, either = edges(found), expected_edges(truth, "either_")
     missing = expected_edges(truth) - got
     if truth.get("min_outputs"):
@@ -82,7 +84,9 @@ def test_edges_columns_and_result_are_those_of_the_job(case: str, knows_exit: bo
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_gms_accepts_every_proposal(case: str, configuration: str) -> None:
     options = CONFIGURATIONS[configuration]
-    found = [each for job in jobs(corpus_events(case), **options) for each in proposals(job, **options)]
+    found = [
+        each for job in jobs(corpus_events(case), **options) for each in proposals(job, **options)
+    ]
     assert found
     assert [violation for each in found for violation in canonical_violations(each.to_obj())] == []
 
@@ -94,16 +98,23 @@ def test_entities_are_those_of_the_java_listener(case: str) -> None:
     java_entities = {line["entityUrn"] for line in written}
     (job, *others) = jobs(corpus_events(case))
     if others:
-        # The Java listener converts the events of one driver; here it was fed those of two as one application,
-        # which it names after the last event's job (`l_a`), not as a listener does after the application (`l_A`).
+        # The Java listener converts the events of one driver; here it was fed those of two as one
+        # application, which it names after the last event's job (`l_a`), not as a listener does
+        # after the application (`l_A`).
         assert job.run_urn in java_entities
     else:
         assert {job.definition.flow.urn, job.job_urn, job.run_urn} <= java_entities
-    (edge_aspect,) = (line["aspect"] for line in written if line["aspectName"] == "dataJobInputOutput")
+    (edge_aspect,) = (
+        line["aspect"] for line in written if line["aspectName"] == "dataJobInputOutput"
+    )
     java_edges: set[Any] = {
-        edge["destinationUrn"] for key in ("inputDatasetEdges", "outputDatasetEdges") for edge in edge_aspect[key]
+        edge["destinationUrn"]
+        for key in ("inputDatasetEdges", "outputDatasetEdges")
+        for edge in edge_aspect[key]
     }
-    assert {urn for each in (job, *others) for urn in (*each.lineage.inputs, *each.lineage.outputs)} <= java_edges
+    assert {
+        urn for each in (job, *others) for urn in (*each.lineage.inputs, *each.lineage.outputs)
+    } <= java_edges
 
 
 def test_a_killed_driver_failed_and_only_adds_edges() -> None:
@@ -115,8 +126,9 @@ def test_a_killed_driver_failed_and_only_adds_edges() -> None:
 
 
 def test_the_exit_code_counts_more_than_the_events() -> None:
-    """The application event of ``c_fail_midway`` says COMPLETE though ``spark-submit`` returned 1, and a stopped
-    streaming query of ``h_streaming`` FAILs though it returned 0 (Deviation 13)."""
+    """The application event of ``c_fail_midway`` says COMPLETE though ``spark-submit`` returned 1,
+    and a stopped streaming query of ``h_streaming`` FAILs though it returned 0 (Deviation 13).
+    """
     failed = only_job(corpus_events("c_fail_midway"), Ending(succeeded=False))
     streamed = only_job(corpus_events("h_streaming"), Ending(succeeded=True))
     assert failed.run.result is not None
@@ -126,9 +138,17 @@ def test_the_exit_code_counts_more_than_the_events() -> None:
 
 def test_two_applications_in_one_file_are_two_jobs() -> None:
     first, second = jobs(corpus_events("l_append"))
-    assert list(first.lineage.outputs) == file_urns(*(f"/lake/out/l_A/p{number}" for number in range(4)))
-    assert list(second.lineage.outputs) == file_urns(*(f"/lake/out/l_B/p{number}" for number in range(4)))
-    assert list(first.lineage.inputs) == list(second.lineage.inputs) == file_urns("/lake/raw/orders.csv")
+    assert list(first.lineage.outputs) == file_urns(
+        *(f"/lake/out/l_A/p{number}" for number in range(4))
+    )
+    assert list(second.lineage.outputs) == file_urns(
+        *(f"/lake/out/l_B/p{number}" for number in range(4))
+    )
+    assert (
+        list(first.lineage.inputs)
+        == list(second.lineage.inputs)
+        == file_urns("/lake/raw/orders.csv")
+    )
     assert (first.definition.flow.flow_id, second.definition.flow.flow_id) == ("l_A", "l_B")
 
 
@@ -137,11 +157,14 @@ def test_the_exit_code_belongs_to_the_last_of_two_applications() -> None:
     assert [job.run.result and job.run.result.type for job in found] == ["SUCCESS", "FAILURE"]
 
 
-# -- Further jobs, of Spark 3.5 to 4.3: databases, table formats, Kafka, Hive, renames, views, sessions …
+# -- Further jobs, of Spark 3.5 to 4.3: databases, table formats, Kafka, Hive, renames, views,
+# sessions …
 
 
 def conversion_of(recording: str) -> Conversion:
-    """Return the result for a recording's events, and for Spark's own event log if that was recorded, too."""
+    """Return the result for a recording's events, and for Spark's own event log if that was
+    recorded, too.
+    """
     converter = Converter(settings())
     for line in recorded("events", recording):
         converter.add(line)
@@ -163,16 +186,23 @@ def test_precision_and_recall_are_1_and_no_table_is_unreported(recording: str) -
 @pytest.mark.parametrize("recording", [one for one in RECORDINGS if "jobs" in truth_of(one)])
 def test_each_edge_belongs_to_the_right_job(recording: str) -> None:
     found = {
-        job.definition.id: {"inputs": list(job.lineage.inputs), "outputs": list(job.lineage.outputs)}
+        job.definition.id: {
+            "inputs": list(job.lineage.inputs),
+            "outputs": list(job.lineage.outputs),
+        }
         for job in conversion_of(recording).jobs
     }
     assert found == truth_of(recording)["jobs"]
 
 
 def test_an_application_is_not_named_after_the_session_before_it() -> None:
-    # The first event of a second session still carries the first one's name, and calls the job ``unknown``.
+    # The first event of a second session still carries the first one's name, and calls the job
+    # ``unknown``.
     first, second = conversion_of("q_two_sessions").jobs
-    assert (first.definition.flow.flow_id, second.definition.flow.flow_id) == ("q_two_sessions", "q_second")
+    assert (first.definition.flow.flow_id, second.definition.flow.flow_id) == (
+        "q_two_sessions",
+        "q_second",
+    )
     assert (list(first.lineage.outputs), list(second.lineage.outputs)) == (
         ["urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/q/first,PROD)"],
         ["urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/q/second,PROD)"],
@@ -184,7 +214,9 @@ def sessions(*outputs: str) -> list[Json]:
     first, second = outputs
     return [
         *whole_application(query(outputs=[file(first)])),
-        *whole_application(query(parent=OTHER_APP, run_id=OTHER_QUERY, outputs=[file(second)]), run_id=OTHER_APP),
+        *whole_application(
+            query(parent=OTHER_APP, run_id=OTHER_QUERY, outputs=[file(second)]), run_id=OTHER_APP
+        ),
     ]
 
 

@@ -1,4 +1,6 @@
-"""Facets of datasets: schemas, documentation, owners, tags, tests, statistics (conversion rules, section 4)."""
+"""Facets of datasets: schemas, documentation, owners, tags, tests, statistics (conversion rules,
+section 4).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,12 @@ import json
 from typing import Any
 
 import pytest
-from datahub.metadata.schema_classes import OwnerClass, OwnershipSourceClass, SchemaMetadataClass, TagAssociationClass
+from datahub.metadata.schema_classes import (
+    OwnerClass,
+    OwnershipSourceClass,
+    SchemaMetadataClass,
+    TagAssociationClass,
+)
 from datahub.specific.dataset import DatasetPatchBuilder
 from datahub.utilities.hive_schema_to_avro import get_schema_fields_for_hive_column
 from datahub.utilities.urns.field_paths import get_simple_field_path_from_v2_field_path
@@ -87,15 +94,23 @@ def test_the_schema_aspect_equals_acryl_datahubs() -> None:
 
 
 def open_lineage(hive_type: str) -> Json:
-    """Return a Hive type as OpenLineage's Spark listener writes a field's type, with nested fields below."""
+    """Return a Hive type as OpenLineage's Spark listener writes a field's type, with nested fields
+    below.
+    """
     name, _, inside = hive_type.partition("<")
     parts = _split(inside.removesuffix(">")) if inside else []
     if name == "struct":
-        children = [{"name": part.partition(":")[0], **open_lineage(part.partition(":")[2])} for part in parts]
+        children = [
+            {"name": part.partition(":")[0], **open_lineage(part.partition(":")[2])}
+            for part in parts
+        ]
     elif name == "array":
         children = [{"name": "_element", **open_lineage(parts[0])}]
     elif name == "map":
-        children = [{"name": side, **open_lineage(part)} for side, part in zip(("key", "value"), parts, strict=True)]
+        children = [
+            {"name": side, **open_lineage(part)}
+            for side, part in zip(("key", "value"), parts, strict=True)
+        ]
     else:
         return {"type": hive_type}
     return {"type": name, "fields": children}
@@ -126,7 +141,11 @@ def test_nested_field_paths_equal_acryl_datahubs(hive_type: str) -> None:
 def test_fields_are_read(fields: Any, expected: list[list[Any]]) -> None:
     found = metadata_of({"fields": fields})["fields"]
     assert [
-        [field["fieldPath"], field["nativeDataType"], {kind(field): body for body in field["type"]["type"].values()}]
+        [
+            field["fieldPath"],
+            field["nativeDataType"],
+            {kind(field): body for body in field["type"]["type"].values()},
+        ]
         for field in found
     ] == expected
 
@@ -142,7 +161,8 @@ NESTED: list[Json] = CONTENT["nested"]
 
 
 def test_columns_of_nested_types_match_their_lineage() -> None:
-    # DataHub's pages and its SQL parser look for the lineage of a field's plain path (its column's name).
+    # DataHub's pages and its SQL parser look for the lineage of a field's plain path (its column's
+    # name).
     names = ["id", *(field["name"] for field in NESTED)]
     lineage = column_lineage({name: [column("/a", name, "DIRECT:IDENTITY")] for name in names})
     output = file("/z", schema=schema(("id", "long"), *NESTED), columnLineage=lineage)
@@ -152,14 +172,20 @@ def test_columns_of_nested_types_match_their_lineage() -> None:
     assert any(field["fieldPath"].startswith("[version=2.0]") for field in fields)
     simple = [get_simple_field_path_from_v2_field_path(field["fieldPath"]) for field in fields]
     assert simple == ["id", "tags", "items", "items.sku", "price", "price.amount", "labels"]
-    shown = {f"urn:li:schemaField:({urn('file', '/z')},{path})" for path in simple if "." not in path}
+    shown = {
+        f"urn:li:schemaField:({urn('file', '/z')},{path})" for path in simple if "." not in path
+    }
     edges = find(found, "dataJobInputOutput").aspect["fineGrainedLineages"]
     assert {downstream for edge in edges for downstream in edge["downstreams"]} == shown
 
 
 def test_a_column_whose_name_is_not_text_is_left_out() -> None:
     # Iceberg's own columns are left out by name, and a name may be a list.
-    fields = [{"name": ["evil"], "type": "int"}, {"name": "_file", "type": "string"}, {"name": "id", "type": "int"}]
+    fields = [
+        {"name": ["evil"], "type": "int"},
+        {"name": "_file", "type": "string"},
+        {"name": "id", "type": "int"},
+    ]
     table = file("/ice", schema={"fields": fields}, storage={"storageLayer": "iceberg"})
     options: Json = {"datasets": "schemas"}
     found = proposals(only_job(whole_application(query(outputs=[table])), **options), **options)
@@ -174,7 +200,9 @@ ID: Json = {"schema": schema(("id", "long"))}
 def test_a_file_that_a_job_wrote_has_its_schema(
     namespace: str, name: str, facets: Json, options: Json, described: str | None
 ) -> None:
-    found = written(dataset(namespace, name, **facets, **ID), inputs=[file("/read", **ID)], **options)
+    found = written(
+        dataset(namespace, name, **facets, **ID), inputs=[file("/read", **ID)], **options
+    )
     urns = [urn(*described.split(",", 1))] if described else []
     assert [each.entity_urn for each in find_all(found, "schemaMetadata")] == urns
     assert find_all(found, "datasetKey") == []
@@ -195,13 +223,16 @@ def test_what_a_query_failed_to_write_has_no_schema() -> None:
 
 def test_very_many_fields_leave_out_further_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lineage, "MOST_FIELDS", 3)
-    outputs = [file(f"/z{number}", schema=schema(("a", "int"), ("b", "int"))) for number in range(5)]
+    outputs = [
+        file(f"/z{number}", schema=schema(("a", "int"), ("b", "int"))) for number in range(5)
+    ]
     job = only_job(whole_application(query(outputs=outputs)))
     assert len(find_all(proposals(job), "schemaMetadata")) == 2
     assert job.diagnostics.truncations == {SCHEMAS_LEFT_OUT: 3}
 
 
-# -- Documentation, owners and tags of datasets, spelled as acryl-datahub's own patch builder spells them
+# -- Documentation, owners and tags of datasets, spelled as acryl-datahub's own patch builder spells
+# them
 
 
 TARGET = urn("file", "/z")
@@ -219,13 +250,17 @@ def written(*datasets: Json, inputs: list[Json] | None = None, **options: Any) -
 
 
 def patches(found: list[Proposal], dataset: str = TARGET) -> dict[str, Any]:
-    of_dataset = (each for each in found if each.entity_urn == dataset and each.aspect_name != "operation")
+    of_dataset = (
+        each for each in found if each.entity_urn == dataset and each.aspect_name != "operation"
+    )
     return {each.aspect_name: each.aspect for each in of_dataset}
 
 
 def built(builder: DatasetPatchBuilder) -> dict[str, Any]:
     return {
-        str(mcp.aspectName): json.loads(mcp.aspect.value) for mcp in builder.build() if mcp.aspect and mcp.aspectName
+        str(mcp.aspectName): json.loads(mcp.aspect.value)
+        for mcp in builder.build()
+        if mcp.aspect and mcp.aspectName
     }
 
 
@@ -236,7 +271,9 @@ def owner(who: str, kind: str) -> OwnerClass:
 def test_patches_equal_those_of_acryl_datahub() -> None:
     expected = DatasetPatchBuilder(TARGET).set_description("All orders, 1/day")
     expected.add_owner(owner(JANE, "DATA_STEWARD")).add_owner(owner(DATA, "TECHNICAL_OWNER"))
-    expected.add_tag(TagAssociationClass("urn:li:tag:pii")).add_tag(TagAssociationClass("urn:li:tag:tier:1/2"))
+    expected.add_tag(TagAssociationClass("urn:li:tag:pii")).add_tag(
+        TagAssociationClass("urn:li:tag:tier:1/2")
+    )
     found = written(file("/z", **FACETS), **ALL)
     assert patches(found) == built(expected)
     assert {each.change_type for each in found if each.aspect_name in built(expected)} == {"PATCH"}
@@ -244,25 +281,36 @@ def test_patches_equal_those_of_acryl_datahub() -> None:
 
 @cases("dataset_facets")
 def test_each_detail_has_its_aspect(detail: str, aspect: str) -> None:
-    assert list(patches(written(file("/z", **FACETS), datasets="none", dataset_details=detail))) == [aspect]
+    assert list(
+        patches(written(file("/z", **FACETS), datasets="none", dataset_details=detail))
+    ) == [aspect]
 
 
 def test_metadata_is_off_by_default() -> None:
     assert list(patches(written(file("/z", **FACETS)))) == ["schemaMetadata"]
     bare = {"schema": schema(("mail", "string"), ("id", "long"), FACETS["schema"]["fields"][2])}
     plain = find(written(file("/z", **FACETS), **WITH_SCHEMAS), "schemaMetadata").aspect["fields"]
-    assert plain == find(written(file("/z", **bare), **WITH_SCHEMAS), "schemaMetadata").aspect["fields"]
+    assert (
+        plain
+        == find(written(file("/z", **bare), **WITH_SCHEMAS), "schemaMetadata").aspect["fields"]
+    )
 
 
 def test_inputs_have_metadata_too() -> None:
     found = written(inputs=[file("/a", **FACETS)], **ALL)
-    assert list(patches(found, urn("file", "/a"))) == ["datasetProperties", "ownership", "globalTags"]
+    assert list(patches(found, urn("file", "/a"))) == [
+        "datasetProperties",
+        "ownership",
+        "globalTags",
+    ]
 
 
 def test_field_metadata_is_part_of_the_schema() -> None:
     options = ALL | WITH_SCHEMAS
     fields = find(written(file("/z", **FACETS), **options), "schemaMetadata").aspect["fields"]
-    described = {field["fieldPath"]: (field.get("description"), field.get("globalTags")) for field in fields}
+    described = {
+        field["fieldPath"]: (field.get("description"), field.get("globalTags")) for field in fields
+    }
     assert described == {
         "mail": ("Address", {"tags": [{"tag": "urn:li:tag:email"}]}),
         "id": (None, None),
@@ -275,17 +323,26 @@ def test_field_metadata_is_part_of_the_schema() -> None:
 
 
 def test_the_last_facet_counts_and_a_missing_one_removes_nothing() -> None:
-    said = [{"documentation": {"description": "old"}}, {"documentation": {"description": "new"}}, {}]
+    said = [
+        {"documentation": {"description": "old"}},
+        {"documentation": {"description": "new"}},
+        {},
+    ]
     events = [
         application("START"),
-        *(query("RUNNING", second=second, outputs=[file("/z", **facets)]) for second, facets in enumerate(said)),
+        *(
+            query("RUNNING", second=second, outputs=[file("/z", **facets)])
+            for second, facets in enumerate(said)
+        ),
         query("COMPLETE", second=9),
         application("COMPLETE", second=59),
     ]
     texts = [json.dumps(each).encode() for each in events]
     for sent in (events, texts):
         found = proposals(only_job(sent, **ALL), **ALL)
-        assert find(found, "datasetProperties").aspect == [{"op": "add", "path": "/description", "value": "new"}]
+        assert find(found, "datasetProperties").aspect == [
+            {"op": "add", "path": "/description", "value": "new"}
+        ]
 
 
 def test_the_later_of_two_paths_to_a_table_counts() -> None:
@@ -295,7 +352,11 @@ def test_the_later_of_two_paths_to_a_table_counts() -> None:
         query(
             "RUNNING",
             second=second,
-            outputs=[file(path, symlinks=symlink("hive://x", "db.t"), documentation={"description": text})],
+            outputs=[
+                file(
+                    path, symlinks=symlink("hive://x", "db.t"), documentation={"description": text}
+                )
+            ],
         )
         for second, (path, text) in enumerate(said)
     ]
@@ -329,6 +390,13 @@ def test_statistics_are_read_tolerantly(output_facets: Any, expected: list[int |
 
 
 @cases("dataset_facets")
-def test_lifecycle_changes_are_read_tolerantly(facet: Any, change: str, previous: list[str] | None) -> None:
+def test_lifecycle_changes_are_read_tolerantly(
+    facet: Any, change: str, previous: list[str] | None
+) -> None:
     expected = DatasetId(*previous) if previous else None
-    assert DatasetFacets.of(Facets.of({"lifecycleStateChange": facet})) == (None, change, expected, "")
+    assert DatasetFacets.of(Facets.of({"lifecycleStateChange": facet})) == (
+        None,
+        change,
+        expected,
+        "",
+    )

@@ -1,4 +1,6 @@
-"""Names and URNs of datasets: stores, paths, partitions and catalogues (conversion rules, section 3)."""
+"""Names and URNs of datasets: stores, paths, partitions and catalogues (conversion rules, section
+3).
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,19 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import Conversion, Converter, DatasetId, Ending, LineageSettings
-from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, Symlinks, table_and_selector
+from airflow_provider_spark_datahub.conversion import (
+    Conversion,
+    Converter,
+    DatasetId,
+    Ending,
+    LineageSettings,
+)
+from airflow_provider_spark_datahub.conversion.datasets import (
+    DatasetName,
+    DatasetNamer,
+    Symlinks,
+    table_and_selector,
+)
 from airflow_provider_spark_datahub.conversion.events import Facets, dataset_id
 from airflow_provider_spark_datahub.conversion.settings import PathSpec
 from tests.cases import cases
@@ -30,7 +43,8 @@ from tests.conversion.builders import (
 )
 from tests.conversion.recordings import lines_of
 
-# -- The URN of each kind of dataset, from an event to the edge: one row per store, catalogue and format
+# -- The URN of each kind of dataset, from an event to the edge: one row per store, catalogue and
+# format
 
 
 def written(stored: Json, **options: Any) -> str:
@@ -40,50 +54,78 @@ def written(stored: Json, **options: Any) -> str:
 
 
 @cases("datasets")
-def test_datasets_without_a_catalogue_have_their_urn(namespace: str, name: str, expected: str) -> None:
-    assert written(dataset(namespace, name)) == f"urn:li:dataset:(urn:li:dataPlatform:{expected},PROD)"
+def test_datasets_without_a_catalogue_have_their_urn(
+    namespace: str, name: str, expected: str
+) -> None:
+    assert (
+        written(dataset(namespace, name)) == f"urn:li:dataset:(urn:li:dataPlatform:{expected},PROD)"
+    )
 
 
 @cases("datasets")
-def test_tables_of_a_catalogue_have_their_urn(link: list[str], facets: Json, options: Json, expected: str) -> None:
+def test_tables_of_a_catalogue_have_their_urn(
+    link: list[str], facets: Json, options: Json, expected: str
+) -> None:
     stored = dataset("s3a://lake", "raw/orders/day=1", symlinks=symlink(*link), **facets)
     assert written(stored, **options) == f"urn:li:dataset:(urn:li:dataPlatform:{expected},PROD)"
 
 
 def test_case_counts_if_spark_distinguishes_it() -> None:
     facets = {"spark_properties": {"properties": {"spark.sql.caseSensitive": "true"}}}
-    job = only_job([query(run_facets=facets, outputs=[dataset("file", "/t", symlinks=symlink("file:/wh", "db.T"))])])
+    job = only_job(
+        [
+            query(
+                run_facets=facets,
+                outputs=[dataset("file", "/t", symlinks=symlink("file:/wh", "db.T"))],
+            )
+        ]
+    )
     assert [*job.lineage.outputs] == [urn("hive", "db.T")]
 
 
 def test_iceberg_in_snowflakes_catalogue_is_the_table_in_snowflake() -> None:
-    # OpenLineage (its SnowflakeCatalogTypeHandler) calls the place of its files a symlink of the type TABLE.
+    # OpenLineage (its SnowflakeCatalogTypeHandler) calls the place of its files a symlink of the
+    # type TABLE.
     catalog = {"framework": "iceberg", "type": "rest", "name": "c"}
-    facets = {"symlinks": symlink("s3://lake", "sales/daily"), "storage": {"storageLayer": "iceberg"}}
+    facets = {
+        "symlinks": symlink("s3://lake", "sales/daily"),
+        "storage": {"storageLayer": "iceberg"},
+    }
     stored = dataset("snowflake://org-account", "WH.SALES.DAILY", catalog=catalog, **facets)
     assert written(stored) == "urn:li:dataset:(urn:li:dataPlatform:snowflake,WH.SALES.DAILY,PROD)"
 
 
 @cases("datasets")
 def test_settings_change_urns(namespace: str, name: str, options: Json, expected: str) -> None:
-    assert written(dataset(namespace, name), **options) == f"urn:li:dataset:(urn:li:dataPlatform:{expected})"
+    assert (
+        written(dataset(namespace, name), **options)
+        == f"urn:li:dataset:(urn:li:dataPlatform:{expected})"
+    )
 
 
 @cases("datasets", "test_settings_change_urns")
-def test_column_lineage_uses_the_same_urns(namespace: str, name: str, options: Json, expected: str) -> None:
+def test_column_lineage_uses_the_same_urns(
+    namespace: str, name: str, options: Json, expected: str
+) -> None:
     # Deviation 16: the column of a partition folder is the column of its table.
     source = column("", "x", namespace=namespace) | {"name": name}
     output = file("/z", columnLineage=column_lineage({"z": [source]}))
     job = only_job(whole_application(query(outputs=[output])), **options)
     (lineage,) = job.lineage.fine_grained
-    assert lineage["upstreams"] == [f"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlatform:{expected}),x)"]
+    assert lineage["upstreams"] == [
+        f"urn:li:schemaField:(urn:li:dataset:(urn:li:dataPlatform:{expected}),x)"
+    ]
 
 
 # -- Names and URNs of datasets
 
 
-def name_urn(namespace: str, name: str, symlinks: Sequence[Sequence[str]] = (), **options: Any) -> str | None:
-    """Return a dataset's URN. :param symlinks: namespace and name of paths, and of the tables behind them."""
+def name_urn(
+    namespace: str, name: str, symlinks: Sequence[Sequence[str]] = (), **options: Any
+) -> str | None:
+    """Return a dataset's URN. :param symlinks: namespace and name of paths, and of the tables
+    behind them.
+    """
     tables = {DatasetId(*link[:2]): DatasetId(*link[2:]) for link in symlinks}
     named = DatasetNamer(settings(**options), tables).name(dataset_id(namespace, name))
     return named.urn if named else None
@@ -98,7 +140,9 @@ def test_names_depend_on_symlinks_and_settings(
 
 
 @cases("datasets")
-def test_namespace_and_name_give_platform_and_name(namespace: str, name: str, platform: str, expected: str) -> None:
+def test_namespace_and_name_give_platform_and_name(
+    namespace: str, name: str, platform: str, expected: str
+) -> None:
     assert name_urn(namespace, name) == urn(platform, expected)
 
 
@@ -109,7 +153,9 @@ def test_tables_without_a_schema_get_the_default(namespace: str, name: str, expe
 
 @cases("datasets")
 def test_symlinks_name_the_table(facet: Any, options: Any, expected: list[str] | None) -> None:
-    assert symlinked_table({"symlinks": facet}, **options) == (DatasetId(*expected) if expected else None)
+    assert symlinked_table({"symlinks": facet}, **options) == (
+        DatasetId(*expected) if expected else None
+    )
 
 
 def symlinked_table(facets: Any, **options: Any) -> DatasetId | None:
@@ -128,12 +174,16 @@ def test_catalog_platforms_set_the_platform_of_tables(facets: Any, platform: str
 
 
 def test_a_table_keeps_its_platform_if_only_some_events_describe_it() -> None:
-    # OpenLineage 1.53.0 gives a Delta table the facets `catalog` and `storage` if it is written, not if it is read.
+    # OpenLineage 1.53.0 gives a Delta table the facets `catalog` and `storage` if it is written,
+    # not if it is read.
     named = {"symlinks": symlink("s3://warehouse", "db.orders")}
     described = named | {"catalog": {"framework": "delta"}, "storage": {"storageLayer": "delta"}}
     parquet = named | {"storage": {"storageLayer": "default"}}
     of_hive = named | {"catalog": {"framework": "hive", "type": "hive"}}
-    delta, hive = settings(catalog_platforms={"delta": "delta-lake"}), settings(catalog_platforms={"hive": "hive-1"})
+    delta, hive = (
+        settings(catalog_platforms={"delta": "delta-lake"}),
+        settings(catalog_platforms={"hive": "hive-1"}),
+    )
     for events, options, platform in (
         ([described, named], delta, "delta-lake"),
         ([named, described], delta, "delta-lake"),
@@ -159,14 +209,18 @@ def test_datasets_without_a_usable_urn_are_left_out(namespace: str, name: str, r
 # -- Path specs and partition folders
 
 
-def named(namespace: str, path: str, specs: Sequence[PathSpec] = (), partition: str | None = None) -> DatasetName:
+def named(
+    namespace: str, path: str, specs: Sequence[PathSpec] = (), partition: str | None = None
+) -> DatasetName:
     settings = LineageSettings(path_specs=tuple(specs), file_partition_regexp=partition)
     name = DatasetNamer(settings, {}).name(DatasetId(namespace, path))
     assert name is not None
     return name
 
 
-def named_uri(uri: str, specs: Sequence[PathSpec] = (), partition: str | None = None) -> DatasetName:
+def named_uri(
+    uri: str, specs: Sequence[PathSpec] = (), partition: str | None = None
+) -> DatasetName:
     scheme, _, rest = uri.partition("://")
     host, slash, path = rest.partition("/")
     return named(f"{scheme}://{host}", slash + path, specs, partition)
@@ -202,7 +256,9 @@ def test_a_pattern_without_marker_matches_nothing() -> None:
 
 
 @cases("datasets")
-def test_names_are_split_into_table_and_selector(name: str, path: str, table: str, selector: str) -> None:
+def test_names_are_split_into_table_and_selector(
+    name: str, path: str, table: str, selector: str
+) -> None:
     assert table_and_selector(name, path) == (table, selector)
 
 
@@ -210,15 +266,22 @@ def facets(name: str, framework: str = "iceberg") -> dict[str, Any]:
     return {"symlinks": symlink("file:/lake", name), "catalog": {"framework": framework}}
 
 
-@pytest.mark.parametrize(("selector", "of_the_table"), [(".snapshots", False), (".branch_audit", True), ("", True)])
+@pytest.mark.parametrize(
+    ("selector", "of_the_table"), [(".snapshots", False), (".branch_audit", True), ("", True)]
+)
 def test_only_metadata_tables_have_columns_of_their_own(selector: str, of_the_table: bool) -> None:
     path = DatasetId("file", "/lake/db/orders")
-    assert Symlinks().learn(path, Facets.of(facets(f"db.orders{selector}")), settings()) is of_the_table
+    assert (
+        Symlinks().learn(path, Facets.of(facets(f"db.orders{selector}")), settings())
+        is of_the_table
+    )
 
 
 def test_reading_a_metadata_table_changes_no_name_and_no_schema() -> None:
     written = file("/lake/db/orders", **facets("db.orders"), schema=schema(("order_id", "long")))
-    looked = file("/lake/db/orders", **facets("db.orders.files"), schema=schema(("file_path", "string")))
+    looked = file(
+        "/lake/db/orders", **facets("db.orders.files"), schema=schema(("file_path", "string"))
+    )
     events = whole_application(query(outputs=[written]), query(run_id="run-2", inputs=[looked]))
     job = only_job(events, datasets="schemas")
     (output,) = job.lineage.outputs.values()
@@ -229,16 +292,20 @@ def test_reading_a_metadata_table_changes_no_name_and_no_schema() -> None:
 
 
 def test_names_of_other_catalogues_are_unchanged() -> None:
-    job = only_job(whole_application(query(outputs=[file("/w/x", **facets("unity.shop.files", "unity"))])))
+    job = only_job(
+        whole_application(query(outputs=[file("/w/x", **facets("unity.shop.files", "unity"))]))
+    )
     assert list(job.lineage.outputs) == [urn("hive", "unity.shop.files")]
 
 
-# -- One URN for a Delta table of a Hive metastore, whether a job writes it, reads it or merges into it
+# -- One URN for a Delta table of a Hive metastore, whether a job writes it, reads it or merges into
+# it
 
 
-# The applications of ``tests/data/delta_tables`` (Spark 4.1.4, Delta 4.4.0, a metastore in Derby): ``writes`` makes
-# ``dt`` with Delta and ``pt`` with Parquet; ``into_files`` copies each into files; ``into_tables`` copies each into a
-# Delta table at a path, and merges ``pt`` into ``dt``. OpenLineage describes ``dt`` as Delta's only in ``writes``.
+# The applications of ``tests/data/delta_tables`` (Spark 4.1.4, Delta 4.4.0, a metastore in Derby):
+# ``writes`` makes ``dt`` with Delta and ``pt`` with Parquet; ``into_files`` copies each into files;
+# ``into_tables`` copies each into a Delta table at a path, and merges ``pt`` into ``dt``.
+# OpenLineage describes ``dt`` as Delta's only in ``writes``.
 DATA = Path(__file__).parents[1] / "data" / "delta_tables"
 DELTA, PARQUET = urn("delta-lake", "default.dt"), urn("hive", "default.pt")
 ONLY_DELTA, HIVE_TOO = {"delta": "delta-lake"}, {"delta": "delta-lake", "hive": "hive"}
@@ -246,14 +313,20 @@ ONLY_DELTA, HIVE_TOO = {"delta": "delta-lake"}, {"delta": "delta-lake", "hive": 
 
 def tables(found: Conversion) -> tuple[set[str], set[str]]:
     """Return the inputs and outputs that are tables of the metastore."""
-    return tuple({each for each in urns if ",default." in each} for urns in (found.inputs, found.outputs))  # type: ignore[return-value]
+    return tuple(
+        {each for each in urns if ",default." in each} for urns in (found.inputs, found.outputs)
+    )  # type: ignore[return-value]
 
 
-def converted(name: str, platforms: Json, *, with_log: bool, without: str | None = None) -> Conversion:
+def converted(
+    name: str, platforms: Json, *, with_log: bool, without: str | None = None
+) -> Conversion:
     """Convert an application. :param without: leaves out the events of queries that name a path."""
     converter = Converter(settings(catalog_platforms=platforms))
     events = [json.loads(line) for line in lines_of(DATA / f"{name}.ndjson")]
-    lost = {event["run"]["runId"] for event in events if without and f'{without}"' in json.dumps(event)}
+    lost = {
+        event["run"]["runId"] for event in events if without and f'{without}"' in json.dumps(event)
+    }
     for event in events:
         if event["run"]["runId"] not in lost:
             converter.add(event)
@@ -266,7 +339,10 @@ def converted(name: str, platforms: Json, *, with_log: bool, without: str | None
 @pytest.mark.parametrize("platforms", [ONLY_DELTA, HIVE_TOO])
 def test_writes_reads_and_merges_have_one_urn(platforms: Json, with_log: bool) -> None:
     assert tables(converted("writes", platforms, with_log=with_log)) == (set(), {DELTA, PARQUET})
-    assert tables(converted("into_tables", platforms, with_log=with_log)) == ({DELTA, PARQUET}, {DELTA})
+    assert tables(converted("into_tables", platforms, with_log=with_log)) == (
+        {DELTA, PARQUET},
+        {DELTA},
+    )
 
 
 def test_the_log_shows_the_format_of_a_table_that_is_only_copied_into_files() -> None:

@@ -34,7 +34,12 @@ from tests.conversion.builders import (
 
 def test_a_run_event_is_decoded() -> None:
     read = parsed(kind="complete", parent=APP.upper(), job_facets={"sql": {"query": "SELECT 1"}})
-    assert (read.type, read.time_ms, read.run_id, read.names.parent_run_id) == ("COMPLETE", START_MS, QUERY, APP)
+    assert (read.type, read.time_ms, read.run_id, read.names.parent_run_id) == (
+        "COMPLETE",
+        START_MS,
+        QUERY,
+        APP,
+    )
     assert (read.job.namespace, read.job.name, read.job.texts.job_type, read.job.texts.sql) == (
         "default",
         "shop.insert",
@@ -50,7 +55,9 @@ def test_other_objects_are_refused(obj: Any, message: str) -> None:
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize("datasets", [None, {}, "x", [None, 1, {}, {"namespace": None, "name": None}]])
+@pytest.mark.parametrize(
+    "datasets", [None, {}, "x", [None, 1, {}, {"namespace": None, "name": None}]]
+)
 def test_other_values_are_not_datasets(datasets: Any) -> None:
     read = RunEvent.parse({**event(), "inputs": datasets, "outputs": datasets})
     assert read.inputs == read.outputs == ()
@@ -65,7 +72,11 @@ def test_times_are_read_as_milliseconds(text: Any, expected: int | None) -> None
 
 @pytest.mark.parametrize(
     ("millis", "expected"),
-    [(0, "2026-01-01T00:00:00Z"), (694, "2026-01-01T00:00:00.694Z"), (60_000, "2026-01-01T00:01:00Z")],
+    [
+        (0, "2026-01-01T00:00:00Z"),
+        (694, "2026-01-01T00:00:00.694Z"),
+        (60_000, "2026-01-01T00:01:00Z"),
+    ],
 )
 def test_milliseconds_are_written_as_iso_instants(millis: int, expected: str) -> None:
     assert iso_instant(START_MS + millis) == expected
@@ -88,23 +99,32 @@ def test_half_a_surrogate_pair_does_not_excuse_invalid_json(broken: bytes) -> No
 
 def test_a_blank_parent_is_ignored() -> None:
     assert parsed(run_facets={"parent": {"run": {"runId": " "}}}).names.parent_run_id == ""
-    assert parsed(run_facets={"parent": {"run": {"runId": f" {APP.upper()} "}}}).names.parent_run_id == APP
+    assert (
+        parsed(run_facets={"parent": {"run": {"runId": f" {APP.upper()} "}}}).names.parent_run_id
+        == APP
+    )
 
 
 def test_an_event_without_a_time_comes_before_all_others() -> None:
     assert EventHead.of(RunEvent.parse(event() | {"eventTime": ""})).time_ms == NO_TIME < 0
 
 
-# -- The same lineage in the facets of OpenLineage's spec, from the versions of 1.13 to those of 1.55
+# -- The same lineage in the facets of OpenLineage's spec, from the versions of 1.13 to those of
+# 1.55
 
 
 @cases("events")
-def test_column_lineage_of_each_version_is_read(facets: Json, of_job: Json, inputs: list[str], expected: Any) -> None:
+def test_column_lineage_of_each_version_is_read(
+    facets: Json, of_job: Json, inputs: list[str], expected: Any
+) -> None:
     output = file("/z", schema=schema(("z", "int")), **facets)
     job = only_job(whole_application(query(outputs=[output], job_facets=of_job)))
     assert list(job.lineage.inputs) == file_urns(*inputs)
     found = [
-        [[upstream.rpartition(",")[2].removesuffix(")") for upstream in edge["upstreams"]], edge["transformOperation"]]
+        [
+            [upstream.rpartition(",")[2].removesuffix(")") for upstream in edge["upstreams"]],
+            edge["transformOperation"],
+        ]
         for edge in job.lineage.fine_grained
     ]
     assert found == expected
@@ -118,17 +138,24 @@ def test_both_names_of_the_logical_plan_are_known(name: str) -> None:
 
 
 def test_a_root_beside_the_parent_is_not_the_parent() -> None:
-    # From 1.23 on a parent names the root of the tree; an application's root is the DAG run, its parent the task.
+    # From 1.23 on a parent names the root of the tree; an application's root is the DAG run, its
+    # parent the task.
     parent = {
         "run": {"runId": "00000000-0000-0000-0000-00000000000a"},
         "job": {"namespace": "airflow", "name": "dag.task"},
-        "root": {"run": {"runId": "00000000-0000-0000-0000-00000000000b"}, "job": {"namespace": "a", "name": "dag"}},
+        "root": {
+            "run": {"runId": "00000000-0000-0000-0000-00000000000b"},
+            "job": {"namespace": "a", "name": "dag"},
+        },
     }
     events = [application(kind, run_facets={"parent": parent}) for kind in ("START", "COMPLETE")]
     found = convert_events(events, settings()).proposals(settings())
     relationships = find(found, "dataProcessInstanceRelationships")
     assert relationships.entity_urn == f"urn:li:dataProcessInstance:{APP}"
-    assert relationships.aspect["parentInstance"] == "urn:li:dataProcessInstance:00000000-0000-0000-0000-00000000000a"
+    assert (
+        relationships.aspect["parentInstance"]
+        == "urn:li:dataProcessInstance:00000000-0000-0000-0000-00000000000a"
+    )
 
 
 @cases("events")

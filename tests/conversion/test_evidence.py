@@ -1,4 +1,6 @@
-"""Evidence of edges (``capture_evidence``), and reasons for datasets that are none (conversion rules, section 7.7)."""
+"""Evidence of edges (``capture_evidence``), and reasons for datasets that are none (conversion
+rules, section 7.7).
+"""
 
 from __future__ import annotations
 
@@ -48,12 +50,24 @@ def edge_properties(job: Any) -> dict[str, dict[str, str]]:
 def test_an_edge_names_its_queries_and_the_job_has_each_statement_once() -> None:
     sql = {"sql": {"query": INSERT}}
     events = whole_application(
-        query(run_id=QUERY, second=1, inputs=[file("/raw")], outputs=[file("/out")], job_facets=sql),
-        query(run_id=OTHER_QUERY, second=2, inputs=[file("/raw")], outputs=[file("/more")], job="shop.append_data.m"),
+        query(
+            run_id=QUERY, second=1, inputs=[file("/raw")], outputs=[file("/out")], job_facets=sql
+        ),
+        query(
+            run_id=OTHER_QUERY,
+            second=2,
+            inputs=[file("/raw")],
+            outputs=[file("/more")],
+            job="shop.append_data.m",
+        ),
     )
     job = only_job(events, capture_evidence=True)
     info = find(proposals(job, capture_evidence=True), "dataJobInfo").aspect["customProperties"]
-    statements = {name.removeprefix("statement."): text for name, text in info.items() if name.startswith("statement.")}
+    statements = {
+        name.removeprefix("statement."): text
+        for name, text in info.items()
+        if name.startswith("statement.")
+    }
     by_text = {text: name for name, text in statements.items()}
     (insert,) = (text for text in by_text if text.startswith("INSERT INTO out"))
     assert "secret" not in insert
@@ -70,9 +84,13 @@ def test_a_create_table_as_select_and_the_write_within_it_have_the_same_statemen
     # Spark runs both, and only the events of the inner one name the statement.
     (job,) = converted("subqueries-4.3.0", capture_evidence=True).jobs
     info = find(proposals(job, capture_evidence=True), "dataJobInfo").aspect["customProperties"]
-    (statement,) = (name for name, text in info.items() if text.startswith("CREATE TABLE sq.latest "))
+    (statement,) = (
+        name for name, text in info.items() if text.startswith("CREATE TABLE sq.latest ")
+    )
     queries = edge_properties(job)[">sq.latest"]["queries"].split(", ")
-    assert [found.partition(" ")[2] for found in queries] == [statement.removeprefix("statement.")] * 2
+    assert [found.partition(" ")[2] for found in queries] == [
+        statement.removeprefix("statement.")
+    ] * 2
     assert not any("as_select" in text for text in info.values())
 
 
@@ -81,18 +99,27 @@ def test_many_queries_are_counted() -> None:
         query(run_id=f"01900000-0000-7000-8000-{number:012}", second=number, outputs=[file("/out")])
         for number in range(1, 31)
     ]
-    properties = edge_properties(only_job(whole_application(*queries), capture_evidence=True))[">/out"]
+    properties = edge_properties(only_job(whole_application(*queries), capture_evidence=True))[
+        ">/out"
+    ]
     assert (properties["queries"].count(", "), properties["moreQueries"]) == (19, "10")
 
 
 def table(name: str, **facets: Any) -> Json:
-    return dataset("file", f"/warehouse/{name}", symlinks=symlink("file:/warehouse", name), **facets)
+    return dataset(
+        "file", f"/warehouse/{name}", symlinks=symlink("file:/warehouse", name), **facets
+    )
 
 
 def test_the_source_says_whether_an_event_a_statement_or_a_plan_names_the_dataset() -> None:
-    statement = {"sql": {"query": "INSERT INTO db.t SELECT (SELECT max(x) AS m FROM db.u) AS m, y FROM db.v"}}
+    statement = {
+        "sql": {"query": "INSERT INTO db.t SELECT (SELECT max(x) AS m FROM db.u) AS m, y FROM db.v"}
+    }
     columns = column_lineage({"y": [column("/warehouse/db.v", "y", "DIRECT:IDENTITY")]})
-    v, u = (table(f"db.{name}", schema=schema((field, "int"))) for name, field in (("v", "y"), ("u", "x")))
+    v, u = (
+        table(f"db.{name}", schema=schema((field, "int")))
+        for name, field in (("v", "y"), ("u", "x"))
+    )
     t = table("db.t", schema=schema(("m", "int"), ("y", "int")), columnLineage=columns)
     events = whole_application(
         query(run_id=OTHER_QUERY, second=1, outputs=[u]),
@@ -103,11 +130,17 @@ def test_the_source_says_whether_an_event_a_statement_or_a_plan_names_the_datase
     assert sources == {"<db.u": "STATEMENT", "<db.v": "EVENT", ">db.t": "EVENT", ">db.u": "EVENT"}
 
     logged = from_log(log_events("hive_tables-4.3.0"), capture_evidence=True)
-    assert {found["source"] for job in logged.jobs for found in edge_properties(job).values()} == {"SPARK_PLAN"}
-    # Sinks of files are in no event. The query's progress names them, and so do plans if columns are wanted.
+    assert {found["source"] for job in logged.jobs for found in edge_properties(job).values()} == {
+        "SPARK_PLAN"
+    }
+    # Sinks of files are in no event. The query's progress names them, and so do plans if columns
+    # are wanted.
     for with_columns, source in ((False, "STREAMING_PROGRESS"), (True, "SPARK_PLAN")):
         streamed = converted(
-            "stream_default-4.3.0", with_log=True, capture_evidence=True, capture_column_level_lineage=with_columns
+            "stream_default-4.3.0",
+            with_log=True,
+            capture_evidence=True,
+            capture_column_level_lineage=with_columns,
         )
         sinks = {
             edge: found["source"]
@@ -118,10 +151,14 @@ def test_the_source_says_whether_an_event_a_statement_or_a_plan_names_the_datase
         assert sinks[">/lake/out/st/files"] == source
 
 
-@pytest.mark.parametrize("recording", ["generations-3.5.9", "jdbc_names-4.3.0", "delta_modes-4.1.4"])
+@pytest.mark.parametrize(
+    "recording", ["generations-3.5.9", "jdbc_names-4.3.0", "delta_modes-4.1.4"]
+)
 def test_evidence_changes_no_edge(recording: str) -> None:
     for ending in (Ending(succeeded=True), Ending(succeeded=False)):
-        plain, with_it = (converted(recording, ending=ending, capture_evidence=on) for on in (False, True))
+        plain, with_it = (
+            converted(recording, ending=ending, capture_evidence=on) for on in (False, True)
+        )
         assert _edges(with_it) == _edges(plain)
         for proposal in with_it.proposals(settings(capture_evidence=True)):
             assert canonical_violations(proposal.to_obj()) == []
@@ -129,7 +166,9 @@ def test_evidence_changes_no_edge(recording: str) -> None:
 
 def _edges(conversion: Conversion) -> list[Any]:
     lineages = [job.lineage for job in conversion.jobs]
-    return [[[*lineage.inputs], [*lineage.outputs], [*lineage.fine_grained]] for lineage in lineages]
+    return [
+        [[*lineage.inputs], [*lineage.outputs], [*lineage.fine_grained]] for lineage in lineages
+    ]
 
 
 REJECTED = {
@@ -144,7 +183,8 @@ REJECTED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_each_dataset_of_an_event_is_an_edge_or_has_a_reason(recording: str) -> None:
-    # Or it is a part of a dataset: a file of a micro-batch, the log of a table, a stage of a model (section 7.3).
+    # Or it is a part of a dataset: a file of a micro-batch, the log of a table, a stage of a model
+    # (section 7.3).
     conversion = converted(recording, capture_evidence=True)
     rejected = conversion.diagnostics.rejected_edges
     lines = recorded("events", recording)
@@ -153,15 +193,28 @@ def test_each_dataset_of_an_event_is_an_edge_or_has_a_reason(recording: str) -> 
         fold.add(RunEvent.parse(event))
     namer = DatasetNamer(settings(), fold.symlinks.by_dataset)
     for kind, edges in (("input", conversion.inputs), ("output", conversion.outputs)):
-        ids = {DatasetId(item["namespace"], item["name"]) for event in events for item in event[f"{kind}s"]}
+        ids = {
+            DatasetId(item["namespace"], item["name"])
+            for event in events
+            for item in event[f"{kind}s"]
+        }
         named = {name.urn for name in map(namer.name, ids) if name is not None}
         explained = {edge.urn for edge in rejected if edge.kind == kind}
         known = {path.removesuffix(",PROD)") for path in (*conversion.inputs, *conversion.outputs)}
-        silent = {path for path in named - set(edges) - explained if not any(f"{folder}/" in path for folder in known)}
+        silent = {
+            path
+            for path in named - set(edges) - explained
+            if not any(f"{folder}/" in path for folder in known)
+        }
         assert silent == set()
-        # A query that only creates a table says nothing about the others, which OpenLineage may not report.
-        wrong = {edge.urn for edge in rejected if edge.kind == kind and "puts no data" not in edge.reason}
-        unsure = true_edges(recording, f"either_{kind}s") | listed(recording, "not_found", f"{kind}s")
+        # A query that only creates a table says nothing about the others, which OpenLineage may not
+        # report.
+        wrong = {
+            edge.urn for edge in rejected if edge.kind == kind and "puts no data" not in edge.reason
+        }
+        unsure = true_edges(recording, f"either_{kind}s") | listed(
+            recording, "not_found", f"{kind}s"
+        )
         assert not wrong & (true_edges(recording, f"{kind}s") - unsure)
     assert REJECTED.get(recording, set()) <= {(edge.kind, edge.rule) for edge in rejected}
 
@@ -170,7 +223,11 @@ def test_a_dataset_that_events_name_and_the_plan_does_not_is_counted_and_explain
     # The job lists two files of a folder, and OpenLineage names the folder.
     conversion = converted("named_files-4.3.0", with_log=True, capture_evidence=True)
     folder = "urn:li:dataset:(urn:li:dataPlatform:file,/lake/raw,PROD)"
-    left_out = {edge.urn: edge for edge in conversion.diagnostics.rejected_edges if edge.rule == "section 8.5"}
+    left_out = {
+        edge.urn: edge
+        for edge in conversion.diagnostics.rejected_edges
+        if edge.rule == "section 8.5"
+    }
     assert conversion.diagnostics.sources[LEFT_OUT] == len(left_out)
     assert left_out[folder].kind == "input"
     assert "plans lead" in left_out[folder].reason
@@ -180,4 +237,6 @@ def test_a_dataset_that_events_name_and_the_plan_does_not_is_counted_and_explain
 def test_events_alone_have_no_sources() -> None:
     conversion = converted("not_written-4.3.0")
     assert conversion.diagnostics.sources == {}
-    assert not any(found.edge_properties for job in conversion.jobs for found in job.lineage.inputs.values())
+    assert not any(
+        found.edge_properties for job in conversion.jobs for found in job.lineage.inputs.values()
+    )

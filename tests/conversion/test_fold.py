@@ -34,12 +34,23 @@ def fold(*events: Json | bytes) -> Fold:
 
 
 def test_the_same_columns_of_many_queries_are_kept_once() -> None:
-    # Memory grows with distinct content, not with events: the queries of micro-batches repeat theirs.
+    # Memory grows with distinct content, not with events: the queries of micro-batches repeat
+    # theirs.
     output = file("/z", columnLineage=column_lineage({"c": [column("/a", "c")]}))
     runs = [f"01900000-0000-7000-8000-00000000{number:04d}" for number in range(20)]
     texts = (json.dumps(query(run_id=run_id, outputs=[output])).encode() for run_id in runs)
     (found,) = fold(*texts).applications()
-    assert len({id(state.columns.edges) for run in found.runs for state in run.outputs.values() if state.columns}) == 1
+    assert (
+        len(
+            {
+                id(state.columns.edges)
+                for run in found.runs
+                for state in run.outputs.values()
+                if state.columns
+            }
+        )
+        == 1
+    )
 
 
 def test_a_job_without_type_belongs_to_no_application() -> None:
@@ -66,9 +77,13 @@ def test_an_event_that_repeats_the_datasets_of_a_discarded_run() -> None:
 # -- Queries whose tables OpenLineage does not name
 
 
-def write(number: int, node: str, *, kind: str = "COMPLETE", outputs: tuple[Json, ...] = ()) -> Json:
+def write(
+    number: int, node: str, *, kind: str = "COMPLETE", outputs: tuple[Json, ...] = ()
+) -> Json:
     """Return a query that writes a table, with its plan."""
-    return query(kind, run_id=f"01900000-0000-7000-8000-{number:012}", job=f"shop.{node}", outputs=outputs)
+    return query(
+        kind, run_id=f"01900000-0000-7000-8000-{number:012}", job=f"shop.{node}", outputs=outputs
+    )
 
 
 def job_of(*queries: Json) -> JobLineage:
@@ -77,8 +92,11 @@ def job_of(*queries: Json) -> JobLineage:
 
 
 def test_tables_in_a_catalogue_that_openlineage_cannot_name() -> None:
-    # Iceberg's in JDBC, with OpenLineage 1.53.0: it takes the database's address for that of a Hive metastore.
-    conversion = convert_events(recorded("events", "iceberg_jdbc-4.0.5"), settings(), Ending(succeeded=True))
+    # Iceberg's in JDBC, with OpenLineage 1.53.0: it takes the database's address for that of a Hive
+    # metastore.
+    conversion = convert_events(
+        recorded("events", "iceberg_jdbc-4.0.5"), settings(), Ending(succeeded=True)
+    )
     (job,) = conversion.jobs
     assert job.diagnostics.unreported_queries == (
         "atomic_create_table_as_select.sales_orders",

@@ -38,8 +38,17 @@ def at(minute: int) -> int:
 
 def facet(session_id: object = SESSION, created: object = CREATED, **more: object) -> Json:
     """Return the facet as ``HiveSessionInfoFacet`` writes it, without nulls."""
-    content = {"username": "hive", "clientIp": "127.0.0.1", "sessionId": session_id, "creationTime": created, **more}
-    return {"_producer": HIVE, **{key: value for key, value in content.items() if value is not None}}
+    content = {
+        "username": "hive",
+        "clientIp": "127.0.0.1",
+        "sessionId": session_id,
+        "creationTime": created,
+        **more,
+    }
+    return {
+        "_producer": HIVE,
+        **{key: value for key, value in content.items() if value is not None},
+    }
 
 
 def query(
@@ -52,20 +61,40 @@ def query(
     parent_job: str = "daily.load",
     namespace: str = NAMESPACE,
 ) -> Json:
-    """Return a query event of ``HiveOpenLineageHook`` (``Faceting.getRunEvent``), by default in the session."""
+    """Return a query event of ``HiveOpenLineageHook`` (``Faceting.getRunEvent``), by default in the
+    session.
+    """
     facets: Json = {
-        "processing_engine": {"name": "hive", "version": "3.1.3", "openlineageAdapterVersion": "1.40.0"},
-        "hive_query": {"queryId": f"hive_20260101_{run_id}", "operationName": "CREATETABLE_AS_SELECT"},
+        "processing_engine": {
+            "name": "hive",
+            "version": "3.1.3",
+            "openlineageAdapterVersion": "1.40.0",
+        },
+        "hive_query": {
+            "queryId": f"hive_20260101_{run_id}",
+            "operationName": "CREATETABLE_AS_SELECT",
+        },
         "hive_properties": {"properties": {"hive.execution.engine": "mr"}},
         "hive_session": facet() if session is None else session,
     }
     if parent:
-        facets["parent"] = {"run": {"runId": parent}, "job": {"namespace": "airflow", "name": parent_job}}
+        facets["parent"] = {
+            "run": {"runId": parent},
+            "job": {"namespace": "airflow", "name": parent_job},
+        }
     orders = {"namespace": "hive://metastore:9083", "name": "shop.orders", "facets": {}}
     daily = {**orders, "name": "shop.daily"}
     job = "createtable_as_select.shop.daily"
     return timed(
-        event(kind, run_id=run_id, job=job, job_type="QUERY", run_facets=facets, inputs=[orders], outputs=[daily]),
+        event(
+            kind,
+            run_id=run_id,
+            job=job,
+            job_type="QUERY",
+            run_facets=facets,
+            inputs=[orders],
+            outputs=[daily],
+        ),
         minute,
         producer=HIVE,
         namespace=namespace,
@@ -79,12 +108,19 @@ def without_facet(query_event: Json) -> Json:
 
 def airflow_task(run_id: str = TASK, minute: int = 0) -> Json:
     sent = event("START", run_id=run_id, job="daily.load", job_type="TASK")
-    return timed(sent, minute, producer="https://github.com/apache/airflow/tree/x", namespace="airflow")
+    return timed(
+        sent, minute, producer="https://github.com/apache/airflow/tree/x", namespace="airflow"
+    )
 
 
 def timed(sent: Json, minute: int, *, producer: str, namespace: str) -> Json:
     time = datetime.fromtimestamp(at(minute) / 1000, tz=UTC).isoformat().replace("+00:00", "Z")
-    return {**sent, "eventTime": time, "producer": producer, "job": {**sent["job"], "namespace": namespace}}
+    return {
+        **sent,
+        "eventTime": time,
+        "producer": producer,
+        "job": {**sent["job"], "namespace": namespace},
+    }
 
 
 def observed(*events: Json, cluster: str | None = None) -> HiveSessions:
@@ -104,9 +140,13 @@ def is_closed(session: HiveSession) -> bool:
 
 
 def written(*events: Json, known_until_ms: int | None = None) -> list[Proposal]:
-    """Return the proposals of the only session; check that GMS accepts each and that it equals acryl-datahub's."""
+    """Return the proposals of the only session; check that GMS accepts each and that it equals
+    acryl-datahub's.
+    """
     proposals = only(observed(*events), known_until_ms=known_until_ms).proposals()
-    assert [violation for each in proposals for violation in canonical_violations(each.to_obj())] == []
+    assert [
+        violation for each in proposals for violation in canonical_violations(each.to_obj())
+    ] == []
     return proposals
 
 
@@ -146,9 +186,16 @@ def test_run_and_job_have_the_session_properties() -> None:
 @pytest.mark.parametrize("wrong", [None, "", " ", 7, True, [], {"x": 1}], ids=json.dumps)
 def test_a_wrong_value_affects_no_other(key: str, wrong: object) -> None:
     sent = {**facet(), key: wrong}
-    assert hive_session_properties(sent).keys() == {"username", "clientIp", "sessionId", "creationTime"} - {key}
+    assert hive_session_properties(sent).keys() == {
+        "username",
+        "clientIp",
+        "sessionId",
+        "creationTime",
+    } - {key}
     sessions = observed(query(session=sent)).sessions()
-    assert [one.properties for one in sessions] == ([hive_session_properties(sent)] if key != "sessionId" else [])
+    assert [one.properties for one in sessions] == (
+        [hive_session_properties(sent)] if key != "sessionId" else []
+    )
 
 
 def test_secrets_are_not_shown() -> None:
@@ -160,11 +207,13 @@ def test_secrets_are_not_shown() -> None:
 
 
 def test_the_run_is_named_by_the_session_id() -> None:
-    # md5 of {"orchestrator":"hive","session_id":"26bf2036-…"}: the way acryl-datahub makes the ids of its keys.
+    # md5 of {"orchestrator":"hive","session_id":"26bf2036-…"}: the way acryl-datahub makes the ids
+    # of its keys.
     urn = dpi("52dbad739bdca08f43fec0b61e720edf")
     assert only(observed(query())).urn == urn
     assert only(observed(query(session=facet(created=None)))).urn == urn
-    # A user may set another job namespace for a query; OpenLineage 1.34 made one of each query's text.
+    # A user may set another job namespace for a query; OpenLineage 1.34 made one of each query's
+    # text.
     assert only(observed(query(), query(Q2, namespace="c0ffee"))).urn == urn
     assert only(observed(query(), cluster="prod-eu")).urn != urn
 
@@ -196,7 +245,12 @@ def test_the_run_of_a_session_has_all_its_aspects() -> None:
 
 @cases("hive_sessions")
 def test_a_session_starts_at_its_creation_or_first_event(created: str | None, start: int) -> None:
-    session = only(observed(query(Q2, 2, session=facet(created=created)), query(Q1, 1, session=facet(created=created))))
+    session = only(
+        observed(
+            query(Q2, 2, session=facet(created=created)),
+            query(Q1, 1, session=facet(created=created)),
+        )
+    )
     assert session.activities[0].start_ms == start
 
 
@@ -210,11 +264,14 @@ def test_a_later_event_fills_in_missing_values_of_the_first() -> None:
 
 @pytest.mark.parametrize(("minute", "closed"), [(30, False), (31, True), (500, True)])
 def test_a_session_is_closed_after_the_timeout(minute: int, closed: bool) -> None:
-    # Measured between event times: by the events of another session, of an application, or what the caller knows.
+    # Measured between event times: by the events of another session, of an application, or what the
+    # caller knows.
     other = timed(application("START"), minute, producer="spark", namespace="default")
     assert is_closed(only(observed(query(), other))) is closed
     assert is_closed(only(observed(query()), known_until_ms=at(minute))) is closed
-    sessions = observed(query(), query(Q2, minute, session=facet(OTHER_SESSION, created=None))).sessions()
+    sessions = observed(
+        query(), query(Q2, minute, session=facet(OTHER_SESSION, created=None))
+    ).sessions()
     assert [is_closed(session) for session in sessions] == [closed, False]
 
 
@@ -229,7 +286,9 @@ def test_a_session_starts_and_ends(
 
 def test_start_and_end_in_the_same_millisecond_are_the_end() -> None:
     alone = query(Q1, 1, session=facet(created=None))
-    assert run_events(written(alone, known_until_ms=at(100))) == [(COMPLETE, 1, SUCCESS, "COMPLETE")]
+    assert run_events(written(alone, known_until_ms=at(100))) == [
+        (COMPLETE, 1, SUCCESS, "COMPLETE")
+    ]
 
 
 def test_a_session_without_event_times_has_no_run_events() -> None:
@@ -251,11 +310,15 @@ def from_case(run: str, kind: str, more: Json | None = None) -> Json:
     """Return an event as the cases spell it: its run, its kind, and what else is special."""
     more = dict(more or {})
     if kind in ("application", "spark query"):
-        return application("START", run_id=run) if kind == "application" else event(run_id=run, **more)
+        return (
+            application("START", run_id=run) if kind == "application" else event(run_id=run, **more)
+        )
     if kind == "task":
         return airflow_task(run)
     session = {"other": facet(OTHER_SESSION, created=None)}.get(more.pop("session", ""))
-    sent = query(run, session=session, **{name: value for name, value in more.items() if name != "facet"})
+    sent = query(
+        run, session=session, **{name: value for name, value in more.items() if name != "facet"}
+    )
     return sent if more.get("facet", True) else without_facet(sent)
 
 
@@ -263,21 +326,28 @@ def from_case(run: str, kind: str, more: Json | None = None) -> Json:
 def test_queries_and_sessions_have_parents(
     events: list[list[Any]], sessions: dict[str, str | None], parents: dict[str, str | None]
 ) -> None:
-    own = {only(observed(query(session=facet(one)))).urn: name for one, name in ((SESSION, "S"), (OTHER_SESSION, "T"))}
+    own = {
+        only(observed(query(session=facet(one)))).urn: name
+        for one, name in ((SESSION, "S"), (OTHER_SESSION, "T"))
+    }
 
     def named(urn: str | None) -> str | None:
         return own.get(urn, urn.removeprefix(dpi(""))) if urn else None
 
     sent = [from_case(*one) for one in events]
     for found in (observed(*sent), observed(*reversed(sent))):
-        assert {named(session.urn): named(session.parent_urn) for session in found.sessions()} == sessions
+        assert {
+            named(session.urn): named(session.parent_urn) for session in found.sessions()
+        } == sessions
         assert {run: named(found.parent_of(run)) for run in parents} == parents
 
 
 # Hostile content
 
 
-texts = st.text(max_size=8) | st.sampled_from([SESSION, OTHER_SESSION, Q1, Q2, TASK, CREATED, "hive@127.0.0.1", ","])
+texts = st.text(max_size=8) | st.sampled_from(
+    [SESSION, OTHER_SESSION, Q1, Q2, TASK, CREATED, "hive@127.0.0.1", ","]
+)
 values = texts | st.none() | st.integers() | st.lists(texts, max_size=2)
 run_ids = st.sampled_from([Q1, Q2, Q3, SESSION, TASK, "a,b(c)"])
 facets = st.dictionaries(
@@ -299,7 +369,9 @@ hostile = st.builds(
 @pytest.mark.slow
 @given(st.lists(hostile, max_size=6), st.none() | st.integers(0, at(10_000)))
 @hypothesis_settings(deadline=None)
-def test_gms_accepts_the_proposals_of_any_events(events: list[Json], known_until_ms: int | None) -> None:
+def test_gms_accepts_the_proposals_of_any_events(
+    events: list[Json], known_until_ms: int | None
+) -> None:
     found = observed(*events)
     sessions = found.sessions(known_until_ms)
     for session in sessions:

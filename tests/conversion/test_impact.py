@@ -7,13 +7,23 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion.history.changes import SOME_TASK, Fingerprint, SilentTasks, Use
-from airflow_provider_spark_datahub.conversion.history.impact import Records, UnknownWriteError, _Spread
+from airflow_provider_spark_datahub.conversion.history.changes import (
+    SOME_TASK,
+    Fingerprint,
+    SilentTasks,
+    Use,
+)
+from airflow_provider_spark_datahub.conversion.history.impact import (
+    Records,
+    UnknownWriteError,
+    _Spread,
+)
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from benchmarks.impact import outcomes
 
 ORDERS, RATES, OUT, REPORT = (
-    f"urn:li:dataset:(urn:li:dataPlatform:iceberg,shop.{name},PROD)" for name in ("orders", "rates", "out", "report")
+    f"urn:li:dataset:(urn:li:dataPlatform:iceberg,shop.{name},PROD)"
+    for name in ("orders", "rates", "out", "report")
 )
 HOUR_MS = 3_600_000
 ONE, TWO, THREE = "7825604658367593245", "4730843823961488510", "1981839165980632111"
@@ -29,12 +39,15 @@ def attempt(
     run: str = "",
     **silent: Any,
 ) -> Fingerprint:
-    """Return an attempt of half an hour. :param pairs: of columns, from the first input to the first output."""
+    """Return an attempt of half an hour. :param pairs: of columns, from the first input to the
+    first output.
+    """
     start_ms = 1_790_000_000_000 + round(hour * HOUR_MS)
     edges = tuple(tuple(pair.split(">"))[::-1] for pair in pairs.split())
     numbered = ((len(inputs), 0, edges),) if pairs else ()
     key = AttemptKey("shop", run or f"run{hour}", task, -1, 1)
-    known = Fingerprint(key, start_ms, start_ms + HOUR_MS // 2, True, "", inputs, outputs, numbered, hidden)  # type: ignore[arg-type]
+    end_ms = start_ms + HOUR_MS // 2
+    known = Fingerprint(key, start_ms, end_ms, True, "", inputs, outputs, numbered, hidden)  # type: ignore[arg-type]
     return structs.replace(known, silent=SilentTasks(**silent))
 
 
@@ -43,17 +56,26 @@ def of(*versions: str, **fields: object) -> Use:
 
 
 def reached(
-    records: list[Fingerprint], name: str = "shop.orders", column: str | None = None, **wanted: object
+    records: list[Fingerprint],
+    name: str = "shop.orders",
+    column: str | None = None,
+    **wanted: object,
 ) -> list[str]:
-    """Return the task and run of each reached instance, with a question mark if it is only inferred."""
+    """Return the task and run of each reached instance, with a question mark if it is only
+    inferred.
+    """
     known = Records(records)
     found = known.impact(known.writes_of(name, **wanted), column)  # type: ignore[arg-type]
     return [f"{one.task_id}.{one.run_id}{'?' if one.inferred else ''}" for one in found.reached]
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))]
+)
 @pytest.mark.parametrize(("silent", "by_datahub"), [(0, False), (10, False), (10, True)])
-def test_every_instance_whose_output_changes_is_reached(seed: int, silent: int, by_datahub: bool) -> None:
+def test_every_instance_whose_output_changes_is_reached(
+    seed: int, silent: int, by_datahub: bool
+) -> None:
     found = list(outcomes(seed, 12, silent=silent, by_datahub=by_datahub))
     assert [one.changed - one.reached for one in found] == [set()] * 12
     assert any(one.changed for one in found)
@@ -73,7 +95,12 @@ def test_a_table_that_every_run_reads_and_writes_is_followed_once(
 
     monkeypatch.setattr(_Spread, "_seen", seen)
     uses = [of(str(hour)) if is_versioned else of() for hour in range(count + 1)]
-    known = Records([attempt(hour, "load", {ORDERS: uses[hour]}, {ORDERS: uses[hour + 1]}) for hour in range(count)])
+    known = Records(
+        [
+            attempt(hour, "load", {ORDERS: uses[hour]}, {ORDERS: uses[hour + 1]})
+            for hour in range(count)
+        ]
+    )
     found = known.impact(known.writes[ORDERS][150:151]).reached
     assert [(one.run_id, one.inferred) for one in found] == [
         (f"run{hour}", not is_versioned) for hour in range(151, count)
@@ -82,7 +109,9 @@ def test_a_table_that_every_run_reads_and_writes_is_followed_once(
 
 
 def test_versions_decide_who_read_a_write() -> None:
-    writes = [attempt(hour, "build", {}, {ORDERS: of(version)}) for hour, version in enumerate((ONE, TWO))]
+    writes = [
+        attempt(hour, "build", {}, {ORDERS: of(version)}) for hour, version in enumerate((ONE, TWO))
+    ]
     early = attempt(3, "early", {ORDERS: of(ONE)}, {OUT: of()})
     # OpenLineage's scan report rounds the snapshot.
     late = attempt(4, "late", {ORDERS: of("4.73084382396148851E18")}, {OUT: of()})
@@ -93,7 +122,10 @@ def test_versions_decide_who_read_a_write() -> None:
 
 def test_of_a_write_with_unknown_versions_a_lower_version_may_be_one() -> None:
     build = attempt(0, "build", {}, {ORDERS: of("5", "6", "?")})
-    readers = [attempt(1, "lower", {ORDERS: of("4")}, {OUT: of()}), attempt(1, "last", {ORDERS: of("6")}, {OUT: of()})]
+    readers = [
+        attempt(1, "lower", {ORDERS: of("4")}, {OUT: of()}),
+        attempt(1, "last", {ORDERS: of("6")}, {OUT: of()}),
+    ]
     assert reached([build, *readers]) == ["last.run1", "lower.run1?"]
 
 
@@ -106,19 +138,30 @@ def test_a_read_without_a_version_beside_another_job_s_may_be_of_any() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "held", "is_new"), [((1, 2), 2, False), ((2,), 2, True), ((), 1, True), ((1,), 0, True)]
+    ("known", "held", "is_new"),
+    [((1, 2), 2, False), ((2,), 2, True), ((), 1, True), ((1,), 0, True)],
 )
-def test_the_outbox_knows_more_than_datahub_if_it_has_every_attempt(known: Any, held: int, is_new: bool) -> None:
+def test_the_outbox_knows_more_than_datahub_if_it_has_every_attempt(
+    known: Any, held: int, is_new: bool
+) -> None:
     def task_run(number: int, **datasets: Any) -> Fingerprint:
         return Fingerprint(AttemptKey("shop", "a", "build", -1, number), 0, 1, True, **datasets)
 
-    records = Records([task_run(number) for number in known]).plus([task_run(held, outputs={ORDERS: of()})])
+    records = Records([task_run(number) for number in known]).plus(
+        [task_run(held, outputs={ORDERS: of()})]
+    )
     assert (ORDERS in records.writes) == is_new
 
 
 def test_a_later_version_that_replaced_everything_ends_the_impact() -> None:
-    wrong, right = attempt(0, "build", {}, {ORDERS: of(ONE)}), attempt(2, "build", {}, {ORDERS: of(TWO, replaces=True)})
-    readers = [attempt(3, "a", {ORDERS: of(TWO)}, {OUT: of()}), attempt(4, "b", {ORDERS: of(ONE)}, {REPORT: of()})]
+    wrong, right = (
+        attempt(0, "build", {}, {ORDERS: of(ONE)}),
+        attempt(2, "build", {}, {ORDERS: of(TWO, replaces=True)}),
+    )
+    readers = [
+        attempt(3, "a", {ORDERS: of(TWO)}, {OUT: of()}),
+        attempt(4, "b", {ORDERS: of(ONE)}, {REPORT: of()}),
+    ]
     known = Records([wrong, right, *readers])
     found = known.impact(known.writes_of("orders", ONE))
     assert ([one.task_id for one in found.reached], found.others, found.downstream) == (["b"], 1, 2)
@@ -131,7 +174,9 @@ def test_a_write_of_several_attempts_may_be_older_than_one_that_replaced_it() ->
         ("other", of(THREE, replaces=True)),
     ]
     records = [attempt(hour, name, {}, {ORDERS: use}) for hour, (name, use) in enumerate(writes)]
-    assert reached([*records, attempt(6, "a", {ORDERS: of(TWO)}, {OUT: of()})], version=ONE) == ["a.run6?"]
+    assert reached([*records, attempt(6, "a", {ORDERS: of(TWO)}, {OUT: of()})], version=ONE) == [
+        "a.run6?"
+    ]
 
 
 def test_columns_are_followed_and_what_is_not_known_of_them_counts_as_reached() -> None:
@@ -142,7 +187,11 @@ def test_columns_are_followed_and_what_is_not_known_of_them_counts_as_reached() 
     by_total = attempt(2, "by_total", {OUT: of(TWO)}, {REPORT: of()}, "total.cents>x")
     by_id = attempt(2, "by_id", {OUT: of(TWO)}, {REPORT: of()}, "id>x")
     records = [build, uses, other, hidden, by_total, by_id]
-    assert reached(records, column="amount", version=ONE) == ["hidden.run1", "uses.run1", "by_total.run2"]
+    assert reached(records, column="amount", version=ONE) == [
+        "hidden.run1",
+        "uses.run1",
+        "by_total.run2",
+    ]
     known = Records(records)
     found = known.impact(known.writes_of("orders", ONE), "amount")
     assert (found.other_columns, found.unreached, found.downstream) == (2, 0, 5)
@@ -158,12 +207,16 @@ def test_a_table_that_no_task_writes_is_wrong_since_a_time() -> None:
 def ways(records: list[Fingerprint], column: str | None = None) -> dict[str, str]:
     """Return how each task is reached by the write of orders, in order."""
     known = Records(records)
-    return {one.task_id: one.how for one in known.impact(known.writes_of("shop.orders"), column).reached}
+    return {
+        one.task_id: one.how for one in known.impact(known.writes_of("shop.orders"), column).reached
+    }
 
 
 def test_a_task_without_lineage_is_followed_and_never_counts_as_having_read_it() -> None:
     build = attempt(0, "build", {}, {ORDERS: of(ONE)}, run="a", after=("export", "notify"))
-    hanging = attempt(2, "hanging", {RATES: of()}, {OUT: of(TWO)}, "rate>x", run="a", before=("export",))
+    hanging = attempt(
+        2, "hanging", {RATES: of()}, {OUT: of(TWO)}, "rate>x", run="a", before=("export",)
+    )
     by_table = attempt(3, "by_table", {OUT: of(TWO)}, {REPORT: of()}, "x>y", run="b")
     unrelated = attempt(2, "unrelated", {RATES: of()}, {REPORT: of()}, run="a", before=("begin",))
     other_run = attempt(2, "hanging", {RATES: of()}, {REPORT: of()}, run="b", before=("export",))
@@ -177,13 +230,19 @@ def test_a_task_without_lineage_is_followed_and_never_counts_as_having_read_it()
     known = Records(records)
     found = known.impact(known.writes_of("shop.orders"))
     assert (found.downstream, found.unreached) == (4, 0)
-    assert found.sentence.startswith("0 of 4 downstream task instances read it; 4 may have, through tasks without ")
+    assert found.sentence.startswith(
+        "0 of 4 downstream task instances read it; 4 may have, through tasks without "
+    )
 
 
 def test_what_read_the_write_as_well_is_not_inferred_through_a_task_without_lineage() -> None:
     build = attempt(0, "build", {}, {ORDERS: of(ONE)}, run="a", after=("export",))
-    both = attempt(2, "both", {ORDERS: of(ONE)}, {OUT: of(TWO)}, "amount>x id>id", run="a", before=("export",))
-    by_x, by_id = (attempt(3, name, {OUT: of(TWO)}, {REPORT: of()}, f"{name}>y") for name in ("x", "id"))
+    both = attempt(
+        2, "both", {ORDERS: of(ONE)}, {OUT: of(TWO)}, "amount>x id>id", run="a", before=("export",)
+    )
+    by_x, by_id = (
+        attempt(3, name, {OUT: of(TWO)}, {REPORT: of()}, f"{name}>y") for name in ("x", "id")
+    )
     assert ways([build, both, by_x, by_id], "amount") == {
         "export": "inferred, it has no lineage",
         "both": "read",
@@ -192,7 +251,9 @@ def test_what_read_the_write_as_well_is_not_inferred_through_a_task_without_line
     }
 
 
-@pytest.mark.parametrize(("after", "before"), [(SOME_TASK, "export"), ("export", SOME_TASK), (SOME_TASK, SOME_TASK)])
+@pytest.mark.parametrize(
+    ("after", "before"), [(SOME_TASK, "export"), ("export", SOME_TASK), (SOME_TASK, SOME_TASK)]
+)
 def test_if_they_are_too_many_any_of_them_may_pass_it_on(after: str, before: str) -> None:
     build = attempt(0, "build", {}, {ORDERS: of(ONE)}, run="a", after=(after,))
     hanging = attempt(2, "hanging", {RATES: of()}, {}, run="a", before=(before,))

@@ -1,7 +1,9 @@
-"""150 edge events in three configurations, aspect by aspect, against what DataHub's Java converter made of them.
+"""150 edge events in three configurations, aspect by aspect, against what DataHub's Java converter
+made of them.
 
-Where the two differ, a row of the cases names the deviations of the conversion rules that say so, and the aspects that
-differ: exactly those. What stands in them instead is proven where it is decided.
+Where the two differ, a row of the cases names the deviations of the conversion rules that say so,
+and the aspects that differ: exactly those. What stands in them instead is proven where it is
+decided.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from tests.conversion.builders import CORPUS, Json, json_lines
 from tests.oracles.strict import violations
 
 EDGE = CORPUS / "edge"
-CONFIGURATIONS: dict[str, Json] = json.loads((EDGE / "configurations.json").read_text(encoding="utf-8"))
+CONFIGURATIONS: dict[str, Json] = json.loads(
+    (EDGE / "configurations.json").read_text(encoding="utf-8")
+)
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,16 @@ def ours(configuration: str, event: Json) -> list[Written]:
     except EventError:
         return []
     return [
-        Written(each.entity_type, each.entity_urn, each.aspect_name, each.change_type, without_defaults(each.aspect))
+        Written(
+            each.entity_type,
+            each.entity_urn,
+            each.aspect_name,
+            each.change_type,
+            without_defaults(each.aspect),
+        )
         for each in found
-        # Deviation 18; and an aspect of jobs that the listener writes since July 2026, after these recordings.
+        # Deviation 18; and an aspect of jobs that the listener writes since July 2026, after these
+        # recordings.
         if each.aspect_name != "operation"
         and (each.entity_type, each.aspect_name) != ("dataJob", "dataPlatformInstance")
     ]
@@ -105,19 +116,27 @@ _SDK_DEFAULTS: list[tuple[str, Any]] = [
 
 
 def without_defaults(value: Any) -> Any:
-    """Return an aspect without the defaults that acryl-datahub's classes write and the Java classes omit."""
+    """Return an aspect without the defaults that acryl-datahub's classes write and the Java classes
+    omit.
+    """
     if isinstance(value, list):
         return [without_defaults(item) for item in value]
     if not isinstance(value, dict):
         return value
-    return {key: without_defaults(item) for key, item in value.items() if (key, item) not in _SDK_DEFAULTS}
+    return {
+        key: without_defaults(item)
+        for key, item in value.items()
+        if (key, item) not in _SDK_DEFAULTS
+    }
 
 
 def in_order(written: Iterable[Written]) -> list[str]:
     return sorted(json.dumps(each.to_obj(), sort_keys=True, ensure_ascii=False) for each in written)
 
 
-DEVIATIONS = {name: set(aspects.split()) for name, _, aspects in tables("java_listener")["deviations"][1:]}
+DEVIATIONS = {
+    name: set(aspects.split()) for name, _, aspects in tables("java_listener")["deviations"][1:]
+}
 
 
 def without_the_run(event: Json, written: list[Written]) -> list[Written]:
@@ -125,7 +144,9 @@ def without_the_run(event: Json, written: list[Written]) -> list[Written]:
     run = f"urn:li:dataProcessInstance:{event['run']['runId']}"
     left = [each for each in written if (each.aspect_name, each.urn) != ("status", run)]
     assert len(left) == len(written) - bool(written)
-    for aspect in [each.aspect for each in left if each.aspect_name == "dataProcessInstanceRunEvent"]:
+    for aspect in [
+        each.aspect for each in left if each.aspect_name == "dataProcessInstanceRunEvent"
+    ]:
         result = aspect.get("result", {"nativeResultType": aspect["status"]})
         assert aspect.pop("messageId") == result["nativeResultType"]
     return left
@@ -137,7 +158,9 @@ def test_aspects_equal_the_java_listeners_except_for_deviations(name: str) -> No
     for configuration in CONFIGURATIONS:
         written = ours(configuration, event)
         assert [violations(each.to_obj()) for each in written] == [[]] * len(written)
-        differences = set(in_order(without_the_run(event, written))) ^ set(in_order(java(configuration, name)))
+        differences = set(in_order(without_the_run(event, written))) ^ set(
+            in_order(java(configuration, name))
+        )
         different |= {json.loads(each)["aspectName"] for each in differences}
     assert different == DEVIATIONS.get(name, set())
 

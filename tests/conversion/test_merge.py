@@ -1,4 +1,6 @@
-"""Spark's event log beside the events: executions that OpenLineage lost, their edges, and names of tables."""
+"""Spark's event log beside the events: executions that OpenLineage lost, their edges, and names of
+tables.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,18 @@ from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplicatio
 from airflow_provider_spark_datahub.conversion.spark_log.log import SparkLog
 from tests.cases import cases
 from tests.conversion import builders
-from tests.conversion.builders import Json, application, dataset, file, find, proposals, query, settings, symlink, urn
+from tests.conversion.builders import (
+    Json,
+    application,
+    dataset,
+    file,
+    find,
+    proposals,
+    query,
+    settings,
+    symlink,
+    urn,
+)
 from tests.conversion.event_logs import (
     app_ended,
     app_started,
@@ -47,8 +60,9 @@ def lost_in(log: list[Json], events: list[Json]) -> list[LostExecution]:
     return lost(read_log([app_started(), *log]), events)
 
 
-# In the drivers' outputs OpenLineage says that it could not see executions 3 and 30 of the batch job, 12 and 28 of the
-# streaming one on 4.0.5: other events of them arrived, or they were micro-batches.
+# In the drivers' outputs OpenLineage says that it could not see executions 3 and 30 of the batch
+# job, 12 and 28 of the streaming one on 4.0.5: other events of them arrived, or they were
+# micro-batches.
 @pytest.mark.parametrize("name", RECORDED)
 def test_no_false_alarm_for_real_applications(name: str) -> None:
     assert lost(recorded_log(name), recorded_events(name)) == []
@@ -56,7 +70,11 @@ def test_no_false_alarm_for_real_applications(name: str) -> None:
 
 def test_a_lost_write_of_a_real_application_is_reported() -> None:
     events = recorded_events("batch-4.3.0")
-    silent = {event["run"]["runId"] for event in events if any("fast3" in one["name"] for one in event["outputs"])}
+    silent = {
+        event["run"]["runId"]
+        for event in events
+        if any("fast3" in one["name"] for one in event["outputs"])
+    }
     kept = [event for event in events if event["run"]["runId"] not in silent]
     assert silent
     (found,) = lost(recorded_log("batch-4.3.0"), kept)
@@ -70,7 +88,9 @@ def test_executions_that_are_not_lost(executions: list[Json]) -> None:
         for one in executions
         for event in execution(**one | {"plan": {"READ": READ, "WRITE": WRITE}[one["plan"]]})
     ]
-    events = builders.whole_application(builders.query("START", second=20), builders.query("COMPLETE", second=22))
+    events = builders.whole_application(
+        builders.query("START", second=20), builders.query("COMPLETE", second=22)
+    )
     assert lost_in(log, events) == []
 
 
@@ -109,7 +129,8 @@ def without(events: Sequence[Json], times: set[int]) -> list[Json]:
     gone = {
         event["run"]["runId"]
         for event in events
-        if parse_time_ms(event["eventTime"]) in times and event["job"]["facets"]["jobType"]["jobType"] != "APPLICATION"
+        if parse_time_ms(event["eventTime"]) in times
+        and event["job"]["facets"]["jobType"]["jobType"] != "APPLICATION"
     }
     return [event for event in events if event["run"]["runId"] not in gone]
 
@@ -125,7 +146,9 @@ def convert(events: Sequence[Json | bytes], log: Sequence[Json]) -> Conversion:
 
 @cache
 def losses(recording: str) -> list[tuple[int, Conversion, Conversion]]:
-    """Lose each write of a recording in turn; yield its number, and the result without and with its plan."""
+    """Lose each write of a recording in turn; yield its number, and the result without and with its
+    plan.
+    """
     events, log = read("events", recording), read("logs", recording)
     found = []
     for number, times in executions(recording).items():
@@ -160,21 +183,29 @@ def test_most_edges_come_back() -> None:
     for recording in WITH_LOG:
         all_edges = edges(convert(read("events", recording), read("logs", recording)).jobs)
         for _, before, after in losses(recording):
-            lost = {(side, name) for side, name in all_edges - edges(before.jobs) if not name.startswith(NOT_IN_PLANS)}
+            lost = {
+                (side, name)
+                for side, name in all_edges - edges(before.jobs)
+                if not name.startswith(NOT_IN_PLANS)
+            }
             missing, restored = missing + len(lost), restored + len(lost & edges(after.jobs))
     assert restored / missing > 0.9
 
 
 def lost_write() -> tuple[Conversion, Conversion]:
     """Return a job that lost the write of ``every``, whose inputs other executions read too."""
-    return next((before, after) for number, before, after in losses("udf_union-3.5.9") if number == 2)
+    return next(
+        (before, after) for number, before, after in losses("udf_union-3.5.9") if number == 2
+    )
 
 
 def counts(conversion: Conversion) -> list[str]:
     """Return the numbers of executions in the log, and of those reported, recovered and delivered."""
     (job,) = [job for job in conversion.jobs if job.run.execution_counts]
     custom = find(proposals(job), "dataProcessInstanceProperties").aspect["customProperties"]
-    return [custom[f"spark_executions{name}"] for name in ("", "_reported", "_recovered", "_delivered")]
+    return [
+        custom[f"spark_executions{name}"] for name in ("", "_reported", "_recovered", "_delivered")
+    ]
 
 
 def test_a_run_counts_its_executions_with_lineage() -> None:
@@ -210,11 +241,16 @@ def edge_properties(found: Proposal) -> dict[str, Json | None]:
 def test_recovered_edges_name_their_source() -> None:
     _, after = lost_write()
     (job,) = after.jobs
-    task = TaskAttempt(DagRun(AirflowSite(), "dag", "run"), "task", 1, result="SUCCESS").proposals(after.jobs)
+    task = TaskAttempt(DagRun(AirflowSite(), "dag", "run"), "task", 1, result="SUCCESS").proposals(
+        after.jobs
+    )
     for found in (find(proposals(job), "dataJobInputOutput"), find(task, "dataJobInputOutput")):
         assert canonical_violations(found.to_obj()) == []
         properties = edge_properties(found)
-        assert properties[urn("file", "/lake/out/union/every")] == {"source": "SPARK_PLAN", "executions": "2"}
+        assert properties[urn("file", "/lake/out/union/every")] == {
+            "source": "SPARK_PLAN",
+            "executions": "2",
+        }
         assert properties[urn("file", "/lake/raw/orders.csv")] == {"source": "EVENT, SPARK_PLAN"}
 
 
@@ -308,13 +344,18 @@ def converted(events: list[Json], plan: str, *, snapshots: int = 0, **options: A
 
 
 def reported(inputs: list[Json], outputs: list[Json]) -> list[Json]:
-    return [query(kind, second=at, inputs=inputs, outputs=outputs) for kind, at in (("START", 5), ("COMPLETE", 8))]
+    return [
+        query(kind, second=at, inputs=inputs, outputs=outputs)
+        for kind, at in (("START", 5), ("COMPLETE", 8))
+    ]
 
 
 @pytest.mark.parametrize("snapshots", [0, 1])
 def test_a_table_that_events_name_keeps_their_name(snapshots: int) -> None:
     events = reported([table("src", GLUE)], [table("known")])
-    assert converted(events, read_of("src"), snapshots=snapshots).inputs == [urn("glue", "sales.src")]
+    assert converted(events, read_of("src"), snapshots=snapshots).inputs == [
+        urn("glue", "sales.src")
+    ]
 
 
 @pytest.mark.parametrize("snapshots", [0, 1])
@@ -329,7 +370,10 @@ def test_other_tables_are_on_the_one_platform_of_the_events(snapshots: int) -> N
 def test_other_tables_have_no_name_if_events_show_several_platforms() -> None:
     events = reported([table("a", GLUE)], [table("known")])
     conversion = converted(events, insert("src", "new"))
-    assert (conversion.inputs, conversion.outputs) == ([urn("glue", "sales.a")], [urn("hive", "sales.known")])
+    assert (conversion.inputs, conversion.outputs) == (
+        [urn("glue", "sales.a")],
+        [urn("hive", "sales.known")],
+    )
     (lost,) = conversion.diagnostics.lost_executions
     assert lost.reason.endswith("the plan names tables that no event names: sales.src, sales.new")
 
@@ -349,7 +393,12 @@ def test_a_log_ahead_of_all_events_changes_nothing() -> None:
 
 def test_what_a_caught_query_read_is_no_input_if_only_the_log_shows_the_failure() -> None:
     events = [application("START", run_facets=ID), *reported([file("/in")], [file("/out")])]
-    log = [ENVIRONMENT, app_started("app-1"), *execution(1, 5, 8, WRITE, errorMessage="division by zero"), app_ended()]
+    log = [
+        ENVIRONMENT,
+        app_started("app-1"),
+        *execution(1, 5, 8, WRITE, errorMessage="division by zero"),
+        app_ended(),
+    ]
     converter = Converter(settings())
     for event in (*events, application("COMPLETE", second=59, run_facets=ID)):
         assert converter.add(event) is None
@@ -362,14 +411,26 @@ def test_what_a_caught_query_read_is_no_input_if_only_the_log_shows_the_failure(
 @pytest.mark.parametrize(
     ("description", "kind"), [("saveAsTable at X.java:0", "INSERT"), ("sql at X.java:0", "UPDATE")]
 )
-def test_a_dataframes_write_is_not_the_command_that_knew_the_table_first(description: str, kind: str) -> None:
+def test_a_dataframes_write_is_not_the_command_that_knew_the_table_first(
+    description: str, kind: str
+) -> None:
     converter = Converter(settings())
     facet = {"sql": {"query": "INSERT OVERWRITE db.t SELECT * FROM db.s"}}
     (start, end) = reported([file("/in")], [file("/out")])
-    for event in (application("START", run_facets=ID), start, end, application("COMPLETE", second=59, run_facets=ID)):
+    for event in (
+        application("START", run_facets=ID),
+        start,
+        end,
+        application("COMPLETE", second=59, run_facets=ID),
+    ):
         event["job"]["facets"] |= facet
         assert converter.add(event) is None
-    for event in (ENVIRONMENT, app_started("app-1"), *execution(1, 5, 8, WRITE, description=description), app_ended()):
+    for event in (
+        ENVIRONMENT,
+        app_started("app-1"),
+        *execution(1, 5, 8, WRITE, description=description),
+        app_ended(),
+    ):
         converter.add_log_event(event)
     (job,) = converter.finish(Ending(succeeded=True)).jobs
     assert [operation.kind for operation in job.operations] == [kind]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 
-from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, PlanDataset, PlanDatasets
+from airflow_provider_spark_datahub.conversion.spark_log.plans import (
+    Node,
+    PlanDataset,
+    PlanDatasets,
+)
 from tests.cases import cases
 from tests.conversion.recordings import recorded
 
@@ -14,7 +18,9 @@ def node(head: str, *lines: str) -> str:
 
 
 def plan(*nodes: str) -> PlanDatasets:
-    return PlanDatasets.of(["== Physical Plan ==\nCommand (2)\n+- Scan (1)\n\n\n" + "\n\n".join(nodes) + "\n\n"])
+    return PlanDatasets.of(
+        ["== Physical Plan ==\nCommand (2)\n+- Scan (1)\n\n\n" + "\n\n".join(nodes) + "\n\n"]
+    )
 
 
 def write(arguments: str, command: str = "Execute InsertIntoHadoopFsRelationCommand") -> str:
@@ -28,8 +34,12 @@ def datasets(listed: list[list[str]]) -> tuple[PlanDataset, ...]:
 
 def recorded_plans(recording: str, root: int) -> PlanDatasets:
     """Yield the datasets that the plans of each execution and its parts name."""
-    starts = [json.loads(line) for line in recorded("logs", recording) if b"SQLExecutionStart" in line]
-    return PlanDatasets.of(one["physicalPlanDescription"] for one in starts if one["rootExecutionId"] == root)
+    starts = [
+        json.loads(line) for line in recorded("logs", recording) if b"SQLExecutionStart" in line
+    ]
+    return PlanDatasets.of(
+        one["physicalPlanDescription"] for one in starts if one["rootExecutionId"] == root
+    )
 
 
 @cases("plans")
@@ -42,7 +52,10 @@ def test_plans_of_real_executions_name_their_datasets(
 def test_file_scans_name_their_paths() -> None:
     found = plan(
         node("Scan csv ", "Output [1]: [a#1]", "Location: InMemoryFileIndex [s3a://lake/raw]"),
-        node("Scan parquet spark_catalog.shop.orders [codegen id : 1]", "Location: CatalogFileIndex [file:/w/orders]"),
+        node(
+            "Scan parquet spark_catalog.shop.orders [codegen id : 1]",
+            "Location: CatalogFileIndex [file:/w/orders]",
+        ),
         node("Scan hive spark_catalog.shop.names", "Output: []"),
         node("BatchScan ice.shop.paid", "Output: []"),
     )
@@ -66,14 +79,19 @@ def test_sinks_are_read_from_commands(command: str, arguments: str, sinks: list[
 
 
 def test_a_ctas_has_the_name_of_its_command_and_the_path_of_its_write() -> None:
-    outer = write("`spark_catalog`.`db`.`t`, ErrorIfExists, [a]", "CreateDataSourceTableAsSelectCommand")
+    outer = write(
+        "`spark_catalog`.`db`.`t`, ErrorIfExists, [a]", "CreateDataSourceTableAsSelectCommand"
+    )
     inner = write("file:/w/db.db/t, false, Parquet, [path=file:/w/db.db/t], Overwrite, [a]")
     assert plan(outer, inner).sinks == (PlanDataset("file:/w/db.db/t", "db.t"),)
 
 
 def test_a_path_of_two_tables_belongs_to_neither() -> None:
     first, second = (
-        write(f"`spark_catalog`.`db`.`{name}`, ErrorIfExists, [a]", "CreateDataSourceTableAsSelectCommand")
+        write(
+            f"`spark_catalog`.`db`.`{name}`, ErrorIfExists, [a]",
+            "CreateDataSourceTableAsSelectCommand",
+        )
         for name in ("t", "u")
     )
     inner = write("file:/other/t, false, Parquet, [], Overwrite, [a]")

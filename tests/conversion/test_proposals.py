@@ -1,4 +1,6 @@
-"""A job's proposals: their order and content, patches as acryl-datahub spells them, and how they are stored."""
+"""A job's proposals: their order and content, patches as acryl-datahub spells them, and how they
+are stored.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,20 @@ from typing import Any
 
 import pytest
 from datahub.emitter.mcp import MetadataChangeProposalWrapper
-from datahub.metadata.schema_classes import AuditStampClass, EdgeClass, FineGrainedLineageClass, StatusClass
+from datahub.metadata.schema_classes import (
+    AuditStampClass,
+    EdgeClass,
+    FineGrainedLineageClass,
+    StatusClass,
+)
 from datahub.specific.datajob import DataJobPatchBuilder
 
-from airflow_provider_spark_datahub.conversion import Ending, Proposal, ProposalFormatError, json_lines
+from airflow_provider_spark_datahub.conversion import (
+    Ending,
+    Proposal,
+    ProposalFormatError,
+    json_lines,
+)
 from tests.cases import cases
 from tests.conversion.builders import (
     APP,
@@ -55,10 +67,16 @@ EVENTS = whole_application(
 def with_job_facets(**facets: Json) -> list[Json]:
     """Return the events with facets of the query's job."""
     started, ran, ended = EVENTS
-    return [started, {**ran, "job": {**ran["job"], "facets": {**ran["job"]["facets"], **facets}}}, ended]
+    return [
+        started,
+        {**ran, "job": {**ran["job"], "facets": {**ran["job"]["facets"], **facets}}},
+        ended,
+    ]
 
 
-def written(events: list[Json] = EVENTS, ending: Ending | None = None, **options: Any) -> list[Proposal]:
+def written(
+    events: list[Json] = EVENTS, ending: Ending | None = None, **options: Any
+) -> list[Proposal]:
     return proposals(only_job(events, ending, **options), **options)
 
 
@@ -97,7 +115,9 @@ def test_proposals_are_in_delivery_order() -> None:
         "dataProcessInstance dataProcessInstanceRunEvent",
         "dataProcessInstance dataProcessInstanceRunEvent",
     ]
-    assert [each.entity_urn for each in find_all(found, "datasetKey")] == file_urns("/a", "/b", "/z")
+    assert [each.entity_urn for each in find_all(found, "datasetKey")] == file_urns(
+        "/a", "/b", "/z"
+    )
 
 
 def test_edges_of_a_complete_run_replace_earlier_ones() -> None:
@@ -106,14 +126,17 @@ def test_edges_of_a_complete_run_replace_earlier_ones() -> None:
     assert found.aspect["inputDatasetEdges"] == [
         {"destinationUrn": one, "lastModified": END_STAMP} for one in file_urns("/a", "/b")
     ]
-    assert found.aspect["outputDatasetEdges"] == [{"destinationUrn": urn("file", "/z"), "lastModified": END_STAMP}]
+    assert found.aspect["outputDatasetEdges"] == [
+        {"destinationUrn": urn("file", "/z"), "lastModified": END_STAMP}
+    ]
     assert (found.aspect["inputDatasets"], found.aspect["outputDatasets"]) == ([], [])
     assert found.aspect["inputDatajobs"] == [PARENT]
     assert len(found.aspect["fineGrainedLineages"]) == 1
 
 
 @pytest.mark.parametrize(
-    ("sql", "transform"), [("", "DIRECT:IDENTITY"), ("SELECT a / b, '~1'", "-- DIRECT:IDENTITY\nSELECT a / b, '~1'")]
+    ("sql", "transform"),
+    [("", "DIRECT:IDENTITY"), ("SELECT a / b, '~1'", "-- DIRECT:IDENTITY\nSELECT a / b, '~1'")],
 )
 def test_patch_is_spelled_as_acryl_datahub_spells_it(sql: str, transform: str) -> None:
     # The pointers quote `~` and `/` as RFC 6901 has it, which the Java listener does not.
@@ -144,7 +167,9 @@ def test_patch_is_spelled_as_acryl_datahub_spells_it(sql: str, transform: str) -
 
 def test_a_patch_names_columns_without_transformation() -> None:
     output = file("/z", columnLineage=column_lineage({"c": [column("/a", "c")]}))
-    found = find(written(whole_application(query(outputs=[output])), use_patch=True), "dataJobInputOutput")
+    found = find(
+        written(whole_application(query(outputs=[output])), use_patch=True), "dataJobInputOutput"
+    )
     assert found.aspect[-1]["path"].startswith("/fineGrainedLineages/NONE/")
 
 
@@ -152,7 +177,9 @@ def test_inputs_of_the_whole_dataset_are_a_pair_of_columns_each_in_a_patch() -> 
     facet = column_lineage({"c": [], "d": []}, [column("/a", "day", "INDIRECT:FILTER")])
     events = whole_application(query(outputs=[file("/z", columnLineage=facet)]))
     found = find(written(events, use_patch=True), "dataJobInputOutput")
-    columns = [each["path"].split("/") for each in found.aspect if each["path"].startswith("/fineGrained")]
+    columns = [
+        each["path"].split("/") for each in found.aspect if each["path"].startswith("/fineGrained")
+    ]
     assert [path[2] for path in columns] == ["INDIRECT:FILTER"] * 2
     assert [path[3].rpartition(",")[2] for path in columns] == ["c)", "d)"]
 
@@ -183,7 +210,10 @@ def test_a_run_has_all_its_aspects() -> None:
     }
     properties = find(found, "dataProcessInstanceProperties").aspect
     assert (properties["name"], properties["created"]) == (APP, END_STAMP)
-    assert find(found, "dataProcessInstanceRelationships").aspect == {"parentTemplate": JOB, "upstreamInstances": []}
+    assert find(found, "dataProcessInstanceRelationships").aspect == {
+        "parentTemplate": JOB,
+        "upstreamInstances": [],
+    }
     started, ended = (each.aspect for each in find_all(found, "dataProcessInstanceRunEvent"))
     assert (started["status"], started["timestampMillis"]) == ("STARTED", START_MS)
     assert (ended["status"], ended["timestampMillis"], ended["durationMillis"]) == (
@@ -198,20 +228,31 @@ def test_a_run_has_all_its_aspects() -> None:
 
 @cases("proposals")
 def test_dataset_aspects_depend_on_the_settings(options: Json, aspects: list[str]) -> None:
-    assert sorted({each.aspect_name for each in written(**options) if each.entity_type == "dataset"}) == aspects
+    assert (
+        sorted({each.aspect_name for each in written(**options) if each.entity_type == "dataset"})
+        == aspects
+    )
 
 
 def test_the_key_of_a_dataset_has_the_parts_of_its_urn() -> None:
     events = whole_application(query(inputs=[file("/a,b")]))
-    key = find(written(events, datasets="keys", dataset_platform_instance="eu", env="DEV"), "datasetKey")
+    key = find(
+        written(events, datasets="keys", dataset_platform_instance="eu", env="DEV"), "datasetKey"
+    )
     assert key.entity_urn == urn("file", "eu./a%2Cb", "DEV")
-    assert key.aspect == {"platform": "urn:li:dataPlatform:file", "name": "eu./a%2Cb", "origin": "DEV"}
+    assert key.aspect == {
+        "platform": "urn:li:dataPlatform:file",
+        "name": "eu./a%2Cb",
+        "origin": "DEV",
+    }
     assert canonical_violations(key.to_obj()) == []
 
 
 def test_tags_and_domains_are_sorted_ignoring_case() -> None:
     found = written(tags="b,A,c", domains="urn:li:domain:b,urn:li:domain:A,no-urn")
-    assert find(found, "globalTags").aspect == {"tags": [{"tag": f"urn:li:tag:{tag}"} for tag in "Abc"]}
+    assert find(found, "globalTags").aspect == {
+        "tags": [{"tag": f"urn:li:tag:{tag}"} for tag in "Abc"]
+    }
     assert find(found, "domains").aspect == {"domains": ["urn:li:domain:A", "urn:li:domain:b"]}
     # Deviation 17.
     assert find(found, "domains").entity_type == "dataFlow"
@@ -232,11 +273,20 @@ def test_tags_are_added_by_a_patch() -> None:
 
 def test_owners_come_from_settings_and_the_ownership_facet() -> None:
     # Section 1: the settings' and those of the ``ownership`` facet.
-    facets = {"ownership": {"owners": [{"name": name} for name in ("bob", "user:jane", "group:data", "team:bi")]}}
+    facets = {
+        "ownership": {
+            "owners": [{"name": name} for name in ("bob", "user:jane", "group:data", "team:bi")]
+        }
+    }
     events = whole_application(query(job_facets=facets))
     aspect = find(written(events, owners="jane,urn:li:corpGroup:data"), "ownership").aspect
-    owners = [f"urn:li:{name}" for name in ("corpuser:jane", "corpGroup:data", "corpuser:bob", "corpGroup:bi")]
-    assert aspect["owners"] == [{"owner": one, "type": "DEVELOPER", "source": {"type": "SERVICE"}} for one in owners]
+    owners = [
+        f"urn:li:{name}"
+        for name in ("corpuser:jane", "corpGroup:data", "corpuser:bob", "corpGroup:bi")
+    ]
+    assert aspect["owners"] == [
+        {"owner": one, "type": "DEVELOPER", "source": {"type": "SERVICE"}} for one in owners
+    ]
     assert aspect["lastModified"] == END_STAMP
 
 
@@ -245,7 +295,9 @@ def test_owners_come_from_settings_and_the_ownership_facet() -> None:
 
 DATASET = urn("hive", "db.größe")
 UPSERT = Proposal("dataset", DATASET, "status", {"removed": False})
-PATCH = Proposal("dataset", DATASET, "globalTags", [{"op": "add", "path": "/tags/ü", "value": {}}], "PATCH")
+PATCH = Proposal(
+    "dataset", DATASET, "globalTags", [{"op": "add", "path": "/tags/ü", "value": {}}], "PATCH"
+)
 
 
 def test_an_upsert_is_stored_as_acryl_datahub_stores_it() -> None:

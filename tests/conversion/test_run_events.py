@@ -28,7 +28,8 @@ from tests.conversion.recordings import (
 from tests.oracles.strict import canonical_violations
 
 LOGGED = [recording for recording in RECORDINGS if recorded("logs", recording)]
-# The logs were recorded without Spark's properties. These jobs had one more catalogue, by these properties.
+# The logs were recorded without Spark's properties. These jobs had one more catalogue, by these
+# properties.
 ICEBERG = {
     "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.ice.type": "hadoop",
@@ -61,8 +62,15 @@ def test_edges_are_those_that_the_job_read_and_wrote(recording: str) -> None:
     if not recording.startswith(HIDDEN):
         assert expected_edges(truth) - edges(jobs) == set(), "missing"
         # Those that the listener reports, and more.
-        assert expected_columns(truth) | expected_columns(truth, "unreported_columns") <= column_pairs(jobs)
-    assert [wrong for job in jobs for one in proposals(job) for wrong in canonical_violations(one.to_obj())] == []
+        assert expected_columns(truth) | expected_columns(
+            truth, "unreported_columns"
+        ) <= column_pairs(jobs)
+    assert [
+        wrong
+        for job in jobs
+        for one in proposals(job)
+        for wrong in canonical_violations(one.to_obj())
+    ] == []
 
 
 def test_tables_that_a_log_hides_are_named() -> None:
@@ -72,7 +80,8 @@ def test_tables_that_a_log_hides_are_named() -> None:
     assert "JDBCRelation(public.payments)" in message
     gaps = from_log(log_events("jdbc-4.3.0")).diagnostics.gaps
     assert any(
-        "out/jdbc/totals" in gap and "the address of the database is hidden (JDBCRelation(" in gap for gap in gaps
+        "out/jdbc/totals" in gap and "the address of the database is hidden (JDBCRelation(" in gap
+        for gap in gaps
     )
 
 
@@ -81,7 +90,10 @@ def test_topics_of_a_batch_are_named_by_its_plan(recording: str) -> None:
     missing = expected_edges(truth_of(recording)) - edges(from_log(log_events(recording)).jobs)
     # Spark writes topics without a plan that names the files.
     customers = ("inputs", "urn:li:dataset:(urn:li:dataPlatform:file,/lake/raw/customers.csv,PROD)")
-    assert missing == {customers, ("outputs", "urn:li:dataset:(urn:li:dataPlatform:kafka,all_orders,PROD)")}
+    assert missing == {
+        customers,
+        ("outputs", "urn:li:dataset:(urn:li:dataPlatform:kafka,all_orders,PROD)"),
+    }
     gaps = from_log(log_events(recording)).diagnostics.gaps
     hidden = "Spark's event log does not name its sink (KafkaTable)"
     assert f"no output of the streaming query 'mirror' is known: {hidden}" in gaps
@@ -95,8 +107,12 @@ def test_a_table_of_an_unknown_catalogue_has_no_dataset_and_is_named() -> None:
 
 
 # In one of them, the driver took the rows of a query that OpenLineage leaves out.
-@pytest.mark.parametrize(("recording", "recovered"), [("hive_tables-4.3.0", "0"), ("udf_union-3.5.9", "1")])
-def test_an_application_that_the_listener_reported_is_not_converted_again(recording: str, recovered: str) -> None:
+@pytest.mark.parametrize(
+    ("recording", "recovered"), [("hive_tables-4.3.0", "0"), ("udf_union-3.5.9", "1")]
+)
+def test_an_application_that_the_listener_reported_is_not_converted_again(
+    recording: str, recovered: str
+) -> None:
     converter = Converter(settings())
     for event in recorded("events", recording):
         converter.add(event)
@@ -114,8 +130,13 @@ def test_the_run_fails_with_the_error_of_its_query() -> None:
         if event["Event"].endswith("SQLExecutionEnd") and event["executionId"] == 9:
             event["errorMessage"] = "java.io.IOException: No space left on device"
     conversion = from_log(events)
-    assert "urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/two/german_orders,PROD)" not in conversion.outputs
-    assert "No space left on device" in json.dumps([p.to_obj() for job in conversion.jobs for p in proposals(job)])
+    assert (
+        "urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/two/german_orders,PROD)"
+        not in conversion.outputs
+    )
+    assert "No space left on device" in json.dumps(
+        [p.to_obj() for job in conversion.jobs for p in proposals(job)]
+    )
 
 
 def plan(tree: str, *nodes: str) -> str:
@@ -132,31 +153,46 @@ TREE = "Execute InsertIntoHadoopFsRelationCommand (3)\n+- Project (2)\n   +- Sca
 
 
 @cases("run_events")
-def test_columns_are_followed_through_expressions(project: str, columns: dict[str, dict[str, str]]) -> None:
-    [(_, written)] = PlanColumns().of([plan(TREE, SCAN, f"Project\nOutput [2]: {project}", WRITE)]).written
+def test_columns_are_followed_through_expressions(
+    project: str, columns: dict[str, dict[str, str]]
+) -> None:
+    [(_, written)] = (
+        PlanColumns().of([plan(TREE, SCAN, f"Project\nOutput [2]: {project}", WRITE)]).written
+    )
     found = {
-        name: {f"if {one.column}" if one.decides else one.column: kind.name for one, kind in sources.items()}
+        name: {
+            f"if {one.column}" if one.decides else one.column: kind.name
+            for one, kind in sources.items()
+        }
         for name, sources in written.items()
     }
     assert found == columns
 
 
 @cases("run_events")
-def test_plans_show_whole_columns(plans: list[list[str]], columns: dict[str, list[str]], unknown: list[str]) -> None:
+def test_plans_show_whole_columns(
+    plans: list[list[str]], columns: dict[str, list[str]], unknown: list[str]
+) -> None:
     """Plans are those of each execution; a column with a source ``?`` is not resolved."""
     reader = PlanColumns()
     *_, found = [reader.of(texts) for texts in plans]
     sink, written = found.written[0]
     resolved = found.resolved[sink]
     sources = {
-        name: sorted(f"{one.dataset.path.rpartition('/')[2]}.{one.column}" for one in written.get(name, ()))
+        name: sorted(
+            f"{one.dataset.path.rpartition('/')[2]}.{one.column}" for one in written.get(name, ())
+        )
         for name in written.keys() | resolved
     }
-    assert {name: listed + ["?"] * (name not in resolved) for name, listed in sources.items()} == columns
+    assert {
+        name: listed + ["?"] * (name not in resolved) for name, listed in sources.items()
+    } == columns
     assert [*found.unknown] == unknown
     behind_checkpoints = {one.path.rpartition("/")[2] for one in found.held}
     of_columns = {name.partition(".")[0] for listed in columns.values() for name in listed}
-    assert behind_checkpoints == (of_columns if any("heckpoint at" in text for text in plans[-1]) else set())
+    assert behind_checkpoints == (
+        of_columns if any("heckpoint at" in text for text in plans[-1]) else set()
+    )
 
 
 @cases("run_events")
@@ -165,10 +201,19 @@ def test_folders_of_partitions_and_dates_are_cut_as_openlineage_does(path: str, 
 
 
 @cases("run_events")
-def test_loaded_files_are_named_from_the_folder_of_the_driver(arguments: str, inputs: str | None) -> None:
-    properties = {"System Properties": {"user.dir": "/jobs"}, "Hadoop Properties": {"fs.defaultFS": "hdfs://nn:8020"}}
+def test_loaded_files_are_named_from_the_folder_of_the_driver(
+    arguments: str, inputs: str | None
+) -> None:
+    properties = {
+        "System Properties": {"user.dir": "/jobs"},
+        "Hadoop Properties": {"fs.defaultFS": "hdfs://nn:8020"},
+    }
     tree = "Execute LoadDataCommand (1)\n   +- LoadDataCommand (2)"
-    text = plan(tree, "Execute LoadDataCommand\nOutput: []", f"LoadDataCommand\nArguments: `db`.`p`, {arguments}")
+    text = plan(
+        tree,
+        "Execute LoadDataCommand\nOutput: []",
+        f"LoadDataCommand\nArguments: `db`.`p`, {arguments}",
+    )
     began = {"Event": "SparkListenerEnvironmentUpdate", **properties}
     found = from_log([began, app_started(), *execution(1, 1, 2, text), app_ended()]).inputs
     assert found == ([urn(*inputs.split(","))] if inputs else [])
@@ -182,7 +227,10 @@ def test_a_write_without_a_job_was_refused_if_the_log_knows_jobs() -> None:
 
     logged = {"spark.eventLog.enabled": "true"}
     job = {"Event": "SparkListenerJobStart", "Properties": {"spark.sql.execution.id": "1"}}
-    other = {"Event": "SparkListenerJobStart", "Properties": {"spark.rdd.scope": '{"id":"3","name":"saveAsTextFile"}'}}
+    other = {
+        "Event": "SparkListenerJobStart",
+        "Properties": {"spark.rdd.scope": '{"id":"3","name":"saveAsTextFile"}'},
+    }
     assert outputs(logged) == []
     assert outputs({}, other) == []
     assert len(outputs(logged, job)) == 1
@@ -193,12 +241,22 @@ def test_a_write_without_a_job_was_refused_if_the_log_knows_jobs() -> None:
 
 def test_lists_of_paths_are_read_in_full() -> None:
     def inputs(*locations: str) -> list[str]:
-        scan = "Scan csv \nOutput [1]: [a#1]\nLocation: InMemoryFileIndex [file:/in/a, ... 2 entries]"
-        write = execution(1, 1, 2, plan(TREE, scan, "Project\nOutput [1]: [a#1]", WRITE), scanLocations=[*locations])
+        scan = (
+            "Scan csv \nOutput [1]: [a#1]\nLocation: InMemoryFileIndex [file:/in/a, ... 2 entries]"
+        )
+        write = execution(
+            1,
+            1,
+            2,
+            plan(TREE, scan, "Project\nOutput [1]: [a#1]", WRITE),
+            scanLocations=[*locations],
+        )
         conversion = from_log([app_started(), *write, app_ended()])
         return [urn.partition("/")[2].partition(",")[0] for urn in conversion.inputs]
 
     whole = "InMemoryFileIndex(3 paths)[file:/in/a, file:/in/b, file:/in/c]"
     assert inputs(whole) == ["in/a", "in/b", "in/c"]
     assert inputs() == inputs("InMemoryFileIndex(3 paths)[file:/in/a, ...]") == ["in/a"]
-    assert inputs(whole, "InMemoryFileIndex(3 paths)[file:/in/a, file:/in/x, file:/in/y]") == ["in/a"]
+    assert inputs(whole, "InMemoryFileIndex(3 paths)[file:/in/a, file:/in/x, file:/in/y]") == [
+        "in/a"
+    ]

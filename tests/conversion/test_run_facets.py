@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import DataInterval, Proposal, convert_events, convert_run_event
+from airflow_provider_spark_datahub.conversion import (
+    DataInterval,
+    Proposal,
+    convert_events,
+    convert_run_event,
+)
 from airflow_provider_spark_datahub.conversion.events import RunEvent
 from airflow_provider_spark_datahub.conversion.facets.run import (
     NOT_PARTITIONED,
@@ -53,13 +58,20 @@ def both(**facets: Any) -> tuple[dict[str, str], dict[str, str]]:
 
 
 @cases("run_facets")
-def test_facets_become_properties(facets: Any, flow: dict[str, str], job: dict[str, str] | None) -> None:
+def test_facets_become_properties(
+    facets: Any, flow: dict[str, str], job: dict[str, str] | None
+) -> None:
     assert both(**facets) == (flow, flow if job is None else job)
 
 
 def test_the_plan_is_a_property_of_the_flow_on_request() -> None:
-    event = parsed(run_facets={"spark.logicalPlan": {**SPEC_KEYS, "plan": [{"class": "Scan", "tree": None}]}})
-    assert read(event, spark_plan=True) == ({}, {"spark.logicalPlan": '{"plan":[{"class":"Scan"}]}'})
+    event = parsed(
+        run_facets={"spark.logicalPlan": {**SPEC_KEYS, "plan": [{"class": "Scan", "tree": None}]}}
+    )
+    assert read(event, spark_plan=True) == (
+        {},
+        {"spark.logicalPlan": '{"plan":[{"class":"Scan"}]}'},
+    )
     assert read(event) == ({}, {})
 
 
@@ -75,9 +87,14 @@ def test_secrets_in_properties_are_redacted() -> None:
     flow, job = both(
         spark_properties={"properties": properties},
         spark_jobDetails=details,
-        airflow={"dag": {"secret": "hunter2"}, "task": {"env": "password=hunter2", "list": [{"password": "hunter2"}]}},
+        airflow={
+            "dag": {"secret": "hunter2"},
+            "task": {"env": "password=hunter2", "list": [{"password": "hunter2"}]},
+        },
         spark_applicationDetails={"appToken": "hunter2", "conf": {"password": "hunter2"}},
-        unknownSourceAttribute={"unknownItems": [{"properties": {"password": "hunter2", "url": "a://b:hunter2@c"}}]},
+        unknownSourceAttribute={
+            "unknownItems": [{"properties": {"password": "hunter2", "url": "a://b:hunter2@c"}}]
+        },
     )
     assert "hunter2" not in str((flow, job))
     assert flow["spark.db.password"] == flow["app.pin"] == job["token"] == REDACTED
@@ -97,7 +114,10 @@ def test_values_that_are_nested_too_deeply_are_left_out() -> None:
     deep: Any = "leaf"
     for _ in range(400):
         deep = {"k": [deep]}
-    facets = {**spark_properties(a=[deep], b={"c": deep}, d="kept"), "spark.logicalPlan": {"plan": deep}}
+    facets = {
+        **spark_properties(a=[deep], b={"c": deep}, d="kept"),
+        "spark.logicalPlan": {"plan": deep},
+    }
     job, flow = read(parsed(run_facets=facets), spark_plan=True)
     assert job["d"] == "kept"
     assert job["a"].count("{k=") + job["a"].count("[") == 51
@@ -128,7 +148,9 @@ def written(*events: Json, **options: Any) -> list[Proposal]:
 @cases("run_facets")
 def test_details_of_a_run_are_read(facets: Any, expected: Json) -> None:
     interval = DataInterval(*expected["interval"]) if "interval" in expected else None
-    assert RunDetails.of(parsed(run_facets=facets)) == RunDetails(**expected | {"interval": interval})
+    assert RunDetails.of(parsed(run_facets=facets)) == RunDetails(
+        **expected | {"interval": interval}
+    )
 
 
 def test_details_of_several_runs_are_merged() -> None:
@@ -147,16 +169,23 @@ def test_details_of_several_runs_are_merged() -> None:
 def test_details_of_later_events_count() -> None:
     first = RunDetails("http://first", None, 1, DAY, {"a": "1", "b": "1"})
     later = RunDetails(run_type="STREAMING", attempt=2, properties={"b": "2"})
-    assert RunDetails.updated(first, later) == RunDetails("http://first", "STREAMING", 2, DAY, {"a": "1", "b": "2"})
+    assert RunDetails.updated(first, later) == RunDetails(
+        "http://first", "STREAMING", 2, DAY, {"a": "1", "b": "2"}
+    )
     assert (
-        RunDetails.updated(first, None) is RunDetails.updated(None, first) is RunDetails.updated(first, first) is first
+        RunDetails.updated(first, None)
+        is RunDetails.updated(None, first)
+        is RunDetails.updated(first, first)
+        is first
     )
 
 
 def test_the_error_of_a_failed_query_is_that_of_its_application() -> None:
     broken = {"spark.exception": {"message": "disk full"}}
     found = written(*whole_application(query("FAIL", run_facets=broken)))
-    assert find(found, "dataProcessInstanceProperties").aspect["customProperties"] == {"errorMessage": "disk full"}
+    assert find(found, "dataProcessInstanceProperties").aspect["customProperties"] == {
+        "errorMessage": "disk full"
+    }
 
 
 def test_a_streaming_job_has_a_streaming_run() -> None:
@@ -173,7 +202,10 @@ def test_a_single_event_has_the_whole_run() -> None:
     assert run_event.aspect["attempt"] == 3
     assert run_event.aspect["messageId"] == "COMPLETE 3"
     assert run_event.aspect["eventGranularity"] == {"unit": "DAY", "multiple": 1}
-    assert run_event.aspect["partitionSpec"]["partition"] == "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z"
+    assert (
+        run_event.aspect["partitionSpec"]["partition"]
+        == "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z"
+    )
     properties = find(found, "dataProcessInstanceProperties").aspect
     assert (properties["externalUrl"], properties["type"]) == ("http://af/log", "BATCH_SCHEDULED")
 
@@ -194,10 +226,14 @@ def test_written_partitions_are_the_partition_spec() -> None:
     assert as_text.proposals(settings()) == found
     spec = {"partition": "p9,year=2026/month=01", "type": "PARTITION"}
     assert find(found, "operation").aspect["partitionSpec"] == spec
-    assert {str(each.aspect["partitionSpec"]) for each in find_all(found, "dataProcessInstanceRunEvent")} == {str(spec)}
+    assert {
+        str(each.aspect["partitionSpec"]) for each in find_all(found, "dataProcessInstanceRunEvent")
+    } == {str(spec)}
 
 
-@pytest.mark.parametrize("condition", [None, {}, {"type": "location", "locations": ["/a"]}, {"type": "partition"}])
+@pytest.mark.parametrize(
+    "condition", [None, {}, {"type": "location", "locations": ["/a"]}, {"type": "partition"}]
+)
 def test_conditions_without_a_partition_are_ignored(condition: Any) -> None:
     output = {**dataset("file", "/z"), "outputFacets": {"subset": {"outputCondition": condition}}}
     assert only_job(whole_application(query(outputs=[output]))).lineage.partitions == ()
@@ -211,7 +247,10 @@ ONE_DAY = 86_400_000
 
 @cases("run_facets")
 def test_granularity_is_in_the_coarsest_unit(length_ms: int, unit: str, multiple: int) -> None:
-    assert DataInterval(START_MS, START_MS + length_ms).granularity == {"unit": unit, "multiple": multiple}
+    assert DataInterval(START_MS, START_MS + length_ms).granularity == {
+        "unit": unit,
+        "multiple": multiple,
+    }
 
 
 @pytest.mark.parametrize("length_ms", [0, -ONE_DAY, 1, 1_500])

@@ -1,4 +1,6 @@
-"""The run tree (Airflow identity rules): URNs byte for byte, run events, and life beside DataHub's own plugin."""
+"""The run tree (Airflow identity rules): URNs byte for byte, run events, and life beside DataHub's
+own plugin.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from datahub.metadata.schema_classes import (
 from datahub.metadata.urns import DataFlowUrn, DataJobUrn
 from datahub.specific.datajob import DataJobPatchBuilder
 
-from airflow_provider_spark_datahub.conversion import DataInterval, Ending, LineageSettings, Proposal
+from airflow_provider_spark_datahub.conversion import (
+    DataInterval,
+    Ending,
+    LineageSettings,
+    Proposal,
+)
 from airflow_provider_spark_datahub.conversion.convert import convert_single
 from airflow_provider_spark_datahub.conversion.run_tree import (
     AirflowInfo,
@@ -53,7 +60,9 @@ RUN = DagRun(
     url="http://af/run",
     dag=AirflowInfo(url="http://af/d"),
 )
-ATTEMPT = TaskAttempt(RUN, "t", 2, start_ms=START_MS + 1_000, log_url="http://af/log", upstream=(UpstreamTask("u"),))
+ATTEMPT = TaskAttempt(
+    RUN, "t", 2, start_ms=START_MS + 1_000, log_url="http://af/log", upstream=(UpstreamTask("u"),)
+)
 JOB = only_job(whole_application(query(inputs=[file("/a")], outputs=[file("/z")])))
 SPARK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),d.t)"
 TASK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(airflow,d,prod),t)"
@@ -77,7 +86,9 @@ def of(found: list[Proposal], urn: str) -> list[Proposal]:
 
 
 @cases("run_tree")
-def test_task_runs_have_datahubs_urn(cluster: str, dag_id: str, task_id: str, run_id: str, guid: str) -> None:
+def test_task_runs_have_datahubs_urn(
+    cluster: str, dag_id: str, task_id: str, run_id: str, guid: str
+) -> None:
     urn = f"urn:li:dataProcessInstance:{guid}"
     assert AirflowSite(cluster).task_run_urn(dag_id, task_id, run_id) == urn
     # The platform instance is in no key of a run.
@@ -101,7 +112,10 @@ def test_flow_and_job_are_spelled_as_acryl_datahub_spells_them(
 
 
 def test_runs_are_children_of_their_task_run_and_dag_run() -> None:
-    found = [*ended().proposals([JOB]), *(one for job in ATTEMPT.attach([JOB], SETTINGS) for one in proposals(job))]
+    found = [
+        *ended().proposals([JOB]),
+        *(one for job in ATTEMPT.attach([JOB], SETTINGS) for one in proposals(job)),
+    ]
     parents = {
         each.entity_urn: (
             each.aspect["parentTemplate"],
@@ -115,7 +129,10 @@ def test_runs_are_children_of_their_task_run_and_dag_run() -> None:
         ATTEMPT.urn: (TASK_JOB, RUN.urn, [SITE.task_run_urn("d", "u", RUN_ID)]),
         JOB.run_urn: (SPARK_JOB, ATTEMPT.urn, []),
     }
-    edges = {each.entity_urn: each.aspect["inputDatajobs"] for each in find_all(found, "dataJobInputOutput")}
+    edges = {
+        each.entity_urn: each.aspect["inputDatajobs"]
+        for each in find_all(found, "dataJobInputOutput")
+    }
     assert edges == {TASK_JOB: [SITE.job_urn("d", "u")], SPARK_JOB: [TASK_JOB]}
     assert list(parents) == [RUN.urn, ATTEMPT.urn, JOB.run_urn]
 
@@ -132,9 +149,17 @@ def test_all_runs_of_a_mapped_upstream_task_are_upstream() -> None:
 
 def test_a_started_attempt_has_a_run_without_result() -> None:
     found = ATTEMPT.proposals()
-    (event,) = (each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), ATTEMPT.urn))
-    assert (event["status"], event["timestampMillis"], event["attempt"]) == ("STARTED", START_MS + 1_000, 2)
-    (run_event,) = (each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), RUN.urn))
+    (event,) = (
+        each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), ATTEMPT.urn)
+    )
+    assert (event["status"], event["timestampMillis"], event["attempt"]) == (
+        "STARTED",
+        START_MS + 1_000,
+        2,
+    )
+    (run_event,) = (
+        each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), RUN.urn)
+    )
     assert (run_event["status"], run_event.get("attempt")) == ("STARTED", None)
     assert find_all(found, "dataJobInputOutput") == []
 
@@ -142,16 +167,22 @@ def test_a_started_attempt_has_a_run_without_result() -> None:
 @pytest.mark.parametrize("result", ["SUCCESS", "UP_FOR_RETRY", "FAILURE", "SKIPPED"])
 def test_an_ended_attempt_has_its_result(result: AttemptResult) -> None:
     found = ended(result).proposals([JOB])
-    _, event = (each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), ATTEMPT.urn))
+    _, event = (
+        each.aspect for each in of(find_all(found, "dataProcessInstanceRunEvent"), ATTEMPT.urn)
+    )
     assert event["result"] == {"type": result, "nativeResultType": "airflow"}
     assert (event["status"], event["attempt"], event["durationMillis"]) == ("COMPLETE", 2, 60_000)
     assert find(found, "dataProcessInstanceInput").aspect == {"inputs": file_urns("/a")}
     assert find(found, "dataProcessInstanceOutput").aspect == {"outputs": file_urns("/z")}
     # Deviation 10: a bad try takes no edge away.
-    assert find(found, "dataJobInputOutput").change_type == ("UPSERT" if result == "SUCCESS" else "PATCH")
+    assert find(found, "dataJobInputOutput").change_type == (
+        "UPSERT" if result == "SUCCESS" else "PATCH"
+    )
 
 
-@pytest.mark.parametrize(("result", "sent"), [("SUCCESS", True), ("UP_FOR_RETRY", False), ("FAILURE", False)])
+@pytest.mark.parametrize(
+    ("result", "sent"), [("SUCCESS", True), ("UP_FOR_RETRY", False), ("FAILURE", False)]
+)
 def test_a_failure_before_the_first_read_leaves_the_datasets_of_earlier_attempts(
     result: AttemptResult, sent: bool
 ) -> None:
@@ -178,14 +209,25 @@ def test_a_successful_attempt_without_lineage_removes_no_edge() -> None:
 def test_runs_have_airflows_properties() -> None:
     properties = find_all(ATTEMPT.proposals(), "dataProcessInstanceProperties")
     found = {each.entity_urn: each.aspect for each in properties}
-    assert found[ATTEMPT.urn]["customProperties"] == {"dag_id": "d", "task_id": "t", "run_id": RUN_ID}
-    assert (found[ATTEMPT.urn]["externalUrl"], found[RUN.urn]["externalUrl"]) == ("http://af/log", "http://af/run")
+    assert found[ATTEMPT.urn]["customProperties"] == {
+        "dag_id": "d",
+        "task_id": "t",
+        "run_id": RUN_ID,
+    }
+    assert (found[ATTEMPT.urn]["externalUrl"], found[RUN.urn]["externalUrl"]) == (
+        "http://af/log",
+        "http://af/run",
+    )
     assert found[ATTEMPT.urn]["type"] == found[RUN.urn]["type"] == "BATCH_SCHEDULED"
 
 
 def test_gms_keeps_all_events_of_one_millisecond() -> None:
-    # GMS keeps one per run, time, granularity, message id and partition (``TimeseriesAspectTransformer.getDocId``).
-    attempts = [TaskAttempt(RUN, "t", number, start_ms=START_MS).ended(START_MS, "FAILURE") for number in (1, 2)]
+    # GMS keeps one per run, time, granularity, message id and partition
+    # (``TimeseriesAspectTransformer.getDocId``).
+    attempts = [
+        TaskAttempt(RUN, "t", number, start_ms=START_MS).ended(START_MS, "FAILURE")
+        for number in (1, 2)
+    ]
     events = [
         each.aspect
         for attempt in attempts
@@ -193,7 +235,12 @@ def test_gms_keeps_all_events_of_one_millisecond() -> None:
     ]
     assert len(events) == 4
     assert {event["timestampMillis"] for event in events} == {START_MS}
-    assert [event["messageId"] for event in events] == ["STARTED 1", "COMPLETE 1", "STARTED 2", "COMPLETE 2"]
+    assert [event["messageId"] for event in events] == [
+        "STARTED 1",
+        "COMPLETE 1",
+        "STARTED 2",
+        "COMPLETE 2",
+    ]
 
 
 DAY = DataInterval(START_MS, START_MS + 86_400_000)
@@ -213,7 +260,9 @@ def test_the_data_interval_of_the_dag_run_applies_to_the_runs_below_it() -> None
     for each in events:
         assert each.aspect["partitionSpec"] == DAY_SPEC
         assert each.aspect["eventGranularity"] == {"unit": "DAY", "multiple": 1}
-    shown = {each.entity_urn: each.aspect for each in find_all(found, "dataProcessInstanceProperties")}
+    shown = {
+        each.entity_urn: each.aspect for each in find_all(found, "dataProcessInstanceProperties")
+    }
     for urn in (run.urn, attempt.urn):
         assert shown[urn]["customProperties"]["data_interval_start"] == "2026-01-01T00:00:00Z"
         assert shown[urn]["customProperties"]["data_interval_end"] == "2026-01-02T00:00:00Z"
@@ -233,15 +282,24 @@ def test_each_spark_job_belongs_to_its_task() -> None:
 
 
 def test_details_of_the_events_win_over_the_dag_run() -> None:
-    hour = {"nominalTime": {"nominalStartTime": "2026-01-01T03:00:00Z", "nominalEndTime": "2026-01-01T04:00:00Z"}}
+    hour = {
+        "nominalTime": {
+            "nominalStartTime": "2026-01-01T03:00:00Z",
+            "nominalEndTime": "2026-01-01T04:00:00Z",
+        }
+    }
     job = only_job(whole_application(run_facets=hour))
     (job,) = replace(ATTEMPT, dag_run=replace(RUN, interval=DAY)).attach([job], SETTINGS)
-    assert job.run.details.interval == DataInterval(START_MS + 3 * 3_600_000, START_MS + 4 * 3_600_000)
+    assert job.run.details.interval == DataInterval(
+        START_MS + 3 * 3_600_000, START_MS + 4 * 3_600_000
+    )
 
 
 def test_a_mapped_run_has_its_map_index() -> None:
     mapped = TaskAttempt(RUN, "t", 1, map_index=3)
-    properties = of(find_all(mapped.proposals(), "dataProcessInstanceProperties"), mapped.urn)[0].aspect
+    properties = of(find_all(mapped.proposals(), "dataProcessInstanceProperties"), mapped.urn)[
+        0
+    ].aspect
     assert properties["customProperties"]["map_index"] == "3"
     assert properties["name"].endswith("_3")
 
@@ -258,12 +316,16 @@ def test_beside_datahubs_own_plugin_only_what_it_lacks() -> None:
     attempt = ended(attempt=TaskAttempt(RUN, "t", 1, written_by_plugin=True))
     found = attempt.proposals([JOB])
     assert {each.entity_urn for each in found} == {RUN.urn, ATTEMPT.urn}
-    assert [each.aspect_name for each in of(found, ATTEMPT.urn)] == ["dataProcessInstanceRelationships"]
+    assert [each.aspect_name for each in of(found, ATTEMPT.urn)] == [
+        "dataProcessInstanceRelationships"
+    ]
 
 
 def test_beside_datahubs_own_plugin_the_runs_of_a_mapped_task_are_below_its_run() -> None:
     # The plugin writes one run for all of them.
-    attempt = ended(attempt=TaskAttempt(RUN, "t", 1, map_index=3, start_ms=START_MS, written_by_plugin=True))
+    attempt = ended(
+        attempt=TaskAttempt(RUN, "t", 1, map_index=3, start_ms=START_MS, written_by_plugin=True)
+    )
     found = attempt.proposals([JOB])
     assert {each.entity_urn for each in found} == {RUN.urn, ATTEMPT.urn, attempt.urn}
     parents = {
@@ -271,7 +333,9 @@ def test_beside_datahubs_own_plugin_the_runs_of_a_mapped_task_are_below_its_run(
         for each in find_all(found, "dataProcessInstanceRelationships")
     }
     assert parents == {RUN.urn: None, ATTEMPT.urn: RUN.urn, attempt.urn: ATTEMPT.urn}
-    assert [each.aspect_name for each in of(found, ATTEMPT.urn)] == ["dataProcessInstanceRelationships"]
+    assert [each.aspect_name for each in of(found, ATTEMPT.urn)] == [
+        "dataProcessInstanceRelationships"
+    ]
     assert {each.aspect_name for each in of(found, attempt.urn)} == {
         "dataProcessInstanceProperties",
         "dataProcessInstanceRelationships",
@@ -280,8 +344,15 @@ def test_beside_datahubs_own_plugin_the_runs_of_a_mapped_task_are_below_its_run(
         "dataProcessInstanceRunEvent",
         "status",
     }
-    events = [each.aspect for each in find_all(found, "dataProcessInstanceRunEvent") if each.entity_urn == attempt.urn]
-    assert [(event["status"], event["attempt"]) for event in events] == [("STARTED", 1), ("COMPLETE", 1)]
+    events = [
+        each.aspect
+        for each in find_all(found, "dataProcessInstanceRunEvent")
+        if each.entity_urn == attempt.urn
+    ]
+    assert [(event["status"], event["attempt"]) for event in events] == [
+        ("STARTED", 1),
+        ("COMPLETE", 1),
+    ]
 
 
 def test_owners_and_tags_are_added_as_acryl_datahubs_builders_add_them() -> None:
@@ -294,7 +365,11 @@ def test_owners_and_tags_are_added_as_acryl_datahubs_builders_add_them() -> None
             builder.add_owner(OwnerClass(owner, OwnershipTypeClass.DEVELOPER, source=source))
         for tag in ("urn:li:tag:a/b", "urn:li:tag:nightly"):
             builder.add_tag(TagAssociationClass(tag))
-        expected = {str(mcp.aspectName): json.loads(mcp.aspect.value) for mcp in builder.build() if mcp.aspect}
+        expected = {
+            str(mcp.aspectName): json.loads(mcp.aspect.value)
+            for mcp in builder.build()
+            if mcp.aspect
+        }
         found = {each.aspect_name: each for each in of(attempt.proposals(), urn)}
         assert {name: found[name].aspect for name in expected} == expected
         assert {found[name].change_type for name in expected} == {"PATCH"}
@@ -306,9 +381,9 @@ def test_owners_and_tags_are_added_as_acryl_datahubs_builders_add_them() -> None
 def test_gms_accepts_every_proposal() -> None:
     site = AirflowSite("PROD", "eu")
     run = DagRun(site, "d,(x)", RUN_ID, start_ms=None, dag=INFO)
-    mapped = TaskAttempt(run, "t", 1, map_index=3, start_ms=None, upstream=(UpstreamTask("u"),)).ended(
-        START_MS, "SKIPPED"
-    )
+    mapped = TaskAttempt(
+        run, "t", 1, map_index=3, start_ms=None, upstream=(UpstreamTask("u"),)
+    ).ended(START_MS, "SKIPPED")
     found = [
         *ATTEMPT.proposals(),
         *ended(attempt=replace(ATTEMPT, task=INFO)).proposals([JOB]),

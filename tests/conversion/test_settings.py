@@ -19,18 +19,27 @@ def read(*layers: Any) -> LineageSettings:
 
 def with_values(values: Json) -> LineageSettings:
     """Return the settings with these plain values."""
-    typed: Json = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    namespaces = {name: PathSpec("", **place) for name, place in values.get("namespaces", {}).items()}
+    typed: Json = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    namespaces = {
+        name: PathSpec("", **place) for name, place in values.get("namespaces", {}).items()
+    }
     specs = path_specs(values.get("path_specs", ()))
     return LineageSettings(**typed | {"path_specs": specs, "namespaces": namespaces})
 
 
 def path_specs(specs: Any) -> tuple[PathSpec, ...]:
-    return tuple(PathSpec(**spec | {"path_spec_list": tuple(spec.get("path_spec_list", ()))}) for spec in specs)
+    return tuple(
+        PathSpec(**spec | {"path_spec_list": tuple(spec.get("path_spec_list", ()))})
+        for spec in specs
+    )
 
 
 @cases("settings", "settings_from_text")
-def test_every_setting_can_be_read_from_text_and_again(setting: str, text: str, expected: Any) -> None:
+def test_every_setting_can_be_read_from_text_and_again(
+    setting: str, text: str, expected: Any
+) -> None:
     found, wanted = read({setting: text}), with_values({setting: expected})
     assert found == wanted != LineageSettings()
     assert read({setting: getattr(found, setting)}) == wanted
@@ -40,13 +49,19 @@ def test_each_setting_has_a_meaning_and_a_case() -> None:
     assert all(LineageSettings.settable().values())
     _, *rows = tables("settings")["settings_from_text"]
     assert {row[0] for row in rows} == set(LineageSettings.settable())
-    assert read(dict.fromkeys(LineageSettings.settable())) == LineageSettings(), "no value means the default"
+    assert read(dict.fromkeys(LineageSettings.settable())) == LineageSettings(), (
+        "no value means the default"
+    )
 
 
 def test_defaults_are_the_java_listeners() -> None:
     defaults = LineageSettings()
     assert (defaults.env, defaults.catalog_platforms) == ("PROD", {})
-    assert (defaults.coalesce_jobs, defaults.use_patch, defaults.capture_column_level_lineage) == (True, False, True)
+    assert (defaults.coalesce_jobs, defaults.use_patch, defaults.capture_column_level_lineage) == (
+        True,
+        False,
+        True,
+    )
     assert (defaults.datasets, defaults.dataset_details) == ("written", ())  # Deviation 27
     # Deviation 11.
     assert defaults.default_schemas == {"postgres": "public", "mssql": "dbo"}
@@ -68,7 +83,9 @@ def test_path_specs_are_read(options: Json, expected: list[Json]) -> None:
     assert read(options).path_specs == path_specs(expected)
 
 
-@pytest.mark.parametrize(("text", "expected"), [("on", True), ("Off", False), ("no", False), ("1", True)])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("on", True), ("Off", False), ("no", False), ("1", True)]
+)
 def test_booleans_have_many_spellings(text: str, expected: bool) -> None:
     assert read({"coalesce_jobs": text}).coalesce_jobs is expected
 
@@ -77,15 +94,32 @@ def test_booleans_have_many_spellings(text: str, expected: bool) -> None:
     ("pipeline_name", "expected"),
     [(None, "shop"), ("mine", "mine"), ("eu.{application}", "eu.shop"), ("{a} {{x}}", "{a} {{x}}")],
 )
-def test_the_flow_of_an_application_is_known_from_settings(pipeline_name: str | None, expected: str) -> None:
+def test_the_flow_of_an_application_is_known_from_settings(
+    pipeline_name: str | None, expected: str
+) -> None:
     assert LineageSettings(pipeline_name=pipeline_name).flow_id("shop") == expected
     suffixed = LineageSettings(pipeline_name=pipeline_name, suffixed_name="shop")
     assert suffixed.flow_id("shop-x1y2z3a4") == expected
     if pipeline_name is None:
-        others = ("shop-x1y2z3a4b", "shop-Europe-x1y2z3a4", "shop-ABCDEFGH", "bank-x1y2z3a4", "shop-", "shop")
+        others = (
+            "shop-x1y2z3a4b",
+            "shop-Europe-x1y2z3a4",
+            "shop-ABCDEFGH",
+            "bank-x1y2z3a4",
+            "shop-",
+            "shop",
+        )
         assert [suffixed.flow_id(name) for name in others] == list(others)
     unnamed = LineageSettings(pipeline_name=pipeline_name, unnamed_as="shop")
-    names = ("pyspark-shell", "SparkSQL::10.0.0.1", "Spark shell", "cli.py", "cli_py", "None", "none")
+    names = (
+        "pyspark-shell",
+        "SparkSQL::10.0.0.1",
+        "Spark shell",
+        "cli.py",
+        "cli_py",
+        "None",
+        "none",
+    )
     assert {unnamed.flow_id(name) for name in names} == {expected}
 
 
@@ -104,18 +138,27 @@ def nested(dotted: str, value: object) -> Json:
 
 @cases("settings")
 def test_the_listeners_names_are_understood(name: str, text: str, expected: Json) -> None:
-    for options in ({f"spark.datahub.{name}": text}, {name: text}, nested(f"spark.datahub.{name}", text)):
+    for options in (
+        {f"spark.datahub.{name}": text},
+        {name: text},
+        nested(f"spark.datahub.{name}", text),
+    ):
         assert read(options) == with_values(expected)
         assert LineageSettings.notes(options) == []
 
 
 @cases("settings")
-def test_the_listeners_two_settings_are_the_setting_datasets(layers: list[Json], datasets: str) -> None:
+def test_the_listeners_two_settings_are_the_setting_datasets(
+    layers: list[Json], datasets: str
+) -> None:
     assert read(*layers).datasets == datasets
 
 
 def test_the_alias_of_hive_is_below_the_platforms_by_catalogue() -> None:
-    found = read({"catalog_platforms": {"delta": "delta-lake"}}, {"metadata.dataset.hivePlatformAlias": "glue"})
+    found = read(
+        {"catalog_platforms": {"delta": "delta-lake"}},
+        {"metadata.dataset.hivePlatformAlias": "glue"},
+    )
     assert found.catalog_platforms == {"*": "glue", "delta": "delta-lake"}
 
 
@@ -143,12 +186,16 @@ def test_missing_values_have_no_note() -> None:
 
 
 def test_notes_of_all_layers_appear_once() -> None:
-    found = LineageSettings.notes({"streaming_job": True}, {"streaming_job": False, "emitter": "rest"})
+    found = LineageSettings.notes(
+        {"streaming_job": True}, {"streaming_job": False, "emitter": "rest"}
+    )
     assert [note.split()[0] for note in found] == ["streaming_job", "emitter"]
 
 
 @cases("settings")
-def test_the_name_of_the_flow_is_translated(options: dict[str, str], flow: str, instance: str | None) -> None:
+def test_the_name_of_the_flow_is_translated(
+    options: dict[str, str], flow: str, instance: str | None
+) -> None:
     found = read({f"spark.datahub.{name}": text for name, text in options.items()})
     assert (found.flow_id("a,b"), found.platform_instance) == (flow, instance)
 
@@ -161,7 +208,9 @@ def test_the_listeners_list_of_aliases_has_no_effect() -> None:
 
 
 @cases("settings")
-def test_backslashes_of_patterns_are_translated(name: str, text: str, pattern: str, has_note: bool) -> None:
+def test_backslashes_of_patterns_are_translated(
+    name: str, text: str, pattern: str, has_note: bool
+) -> None:
     assert read({name: text}).file_partition_regexp == pattern
     assert bool(LineageSettings.notes({name: text})) is has_note
 

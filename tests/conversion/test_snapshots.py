@@ -58,7 +58,11 @@ from tests.conversion.short_events import events_of, paths
 from tests.oracles.strict import canonical_violations
 
 MORE = CORPUS.parent / "more_jobs" / "events"
-JOBS = sorted(path for path in (*(CORPUS / "events").iterdir(), *MORE.iterdir()) if path.stem != "streaming_progress")
+JOBS = sorted(
+    path
+    for path in (*(CORPUS / "events").iterdir(), *MORE.iterdir())
+    if path.stem != "streaming_progress"
+)
 LOGGED = ["batch-4.3.0", "streaming-3.5.9", "streaming-4.0.5", "streaming-4.3.0"]
 SEEN_OTHERWISE_LATER = ("b_multi_sql_hive", "drop_rename", "external_tables")
 """Jobs that rename tables, or that name the table behind a path only in the outer query."""
@@ -126,12 +130,18 @@ def test_the_end_of_a_real_job_confirms_or_takes_back_each_snapshot(path: Path) 
             by_job.setdefault(urn, set()).add(edge)
         taken_back = retractions(by_job, end)
         assert [canonical_violations(one.to_obj()) for one in taken_back] == [[]] * len(taken_back)
-        replaced = {one.entity_urn for one in find_all(end, "dataJobInputOutput") if one.change_type == "UPSERT"}
+        replaced = {
+            one.entity_urn
+            for one in find_all(end, "dataJobInputOutput")
+            if one.change_type == "UPSERT"
+        }
         left = {(urn, edge) for urn, edge in reported - removed(taken_back) if urn not in replaced}
         assert left <= added(end)
         if not replaced:
             seen_otherwise = {edge for _, edge in reported - added(end)}
-            assert bool(seen_otherwise) == path.name.startswith(SEEN_OTHERWISE_LATER), seen_otherwise
+            assert bool(seen_otherwise) == path.name.startswith(SEEN_OTHERWISE_LATER), (
+                seen_otherwise
+            )
 
 
 @pytest.mark.slow
@@ -158,7 +168,9 @@ def test_the_end_is_the_same_with_and_without_snapshots() -> None:
     for line in events:
         running.add(line)
         running.snapshot()
-    assert running.finish(Ending(succeeded=True)) == converter(events).finish(Ending(succeeded=True))
+    assert running.finish(Ending(succeeded=True)) == converter(events).finish(
+        Ending(succeeded=True)
+    )
 
 
 def test_a_snapshot_patches_edges_and_has_no_end() -> None:
@@ -167,15 +179,24 @@ def test_a_snapshot_patches_edges_and_has_no_end() -> None:
     assert [canonical_violations(one.to_obj()) for one in proposals] == [[]] * len(proposals)
     assert find(proposals, "dataJobInputOutput").change_type == "PATCH"
     (started,) = find_all(proposals, "dataProcessInstanceRunEvent")
-    assert (started.aspect["status"], started.entity_urn) == ("STARTED", f"urn:li:dataProcessInstance:{APP}")
+    assert (started.aspect["status"], started.entity_urn) == (
+        "STARTED",
+        f"urn:li:dataProcessInstance:{APP}",
+    )
     flow, job = find(proposals, "dataFlowInfo").aspect, find(proposals, "dataJobInfo").aspect
-    assert flow["customProperties"]["startedAt"] == job["customProperties"]["startTime"] == "2026-01-01T00:00:00Z"
+    assert (
+        flow["customProperties"]["startedAt"]
+        == job["customProperties"]["startTime"]
+        == "2026-01-01T00:00:00Z"
+    )
     assert "finishedAt" not in flow["customProperties"]
     assert "endTime" not in job["customProperties"]
 
 
 @cases("edges")
-def test_a_snapshot_has_certain_edges(events: list[str], inputs: list[str], outputs: list[str]) -> None:
+def test_a_snapshot_has_certain_edges(
+    events: list[str], inputs: list[str], outputs: list[str]
+) -> None:
     lineage = only(snapshot(STARTED, *events_of(events))).lineage
     assert (paths(lineage.inputs), paths(lineage.outputs)) == (inputs, outputs)
 
@@ -213,14 +234,25 @@ def test_a_streaming_query_is_reported_from_its_first_progress_on() -> None:
     assert (names(conversion), conversion.inputs) == ({"shop"}, [])
     conversion = snapshot(STARTED, batch_of_query(), log=[*log, query_progressed()])
     assert names(conversion) == {"shop", "paid"}
-    assert (conversion.inputs, conversion.outputs) == (file_urns("/lake/in"), file_urns("/lake/paid"))
+    assert (conversion.inputs, conversion.outputs) == (
+        file_urns("/lake/in"),
+        file_urns("/lake/paid"),
+    )
     assert all(job.run.result is None for job in conversion.jobs)
 
 
 def test_a_streaming_query_that_has_ended_is_reported_with_its_end() -> None:
-    log = [app_started(), query_started(), *execution(1, 11, 12), query_progressed(), query_terminated()]
+    log = [
+        app_started(),
+        query_started(),
+        *execution(1, 11, 12),
+        query_progressed(),
+        query_terminated(),
+    ]
     conversion = snapshot(STARTED, batch_of_query(), log=log)
-    results = {job.definition.name: job.run.result and job.run.result.type for job in conversion.jobs}
+    results = {
+        job.definition.name: job.run.result and job.run.result.type for job in conversion.jobs
+    }
     assert results == {"shop": None, "paid": "SUCCESS"}
 
 
@@ -245,7 +277,9 @@ def test_each_single_event_is_in_one_snapshot_and_all_are_in_the_end() -> None:
 def test_a_snapshot_has_no_end_of_the_application() -> None:
     running = converter(whole_application(query()), coalesce_jobs=False)
     proposals = running.snapshot().proposals(settings(coalesce_jobs=False))
-    results = [one.aspect["result"]["type"] for one in _run_events(proposals) if "result" in one.aspect]
+    results = [
+        one.aspect["result"]["type"] for one in _run_events(proposals) if "result" in one.aspect
+    ]
     assert results == ["SUCCESS"], "that of the query"
 
 
@@ -271,16 +305,22 @@ def test_discarded_queries_are_neither_reported_again_nor_removed() -> None:
 
 def test_versions_that_discarded_queries_read_are_marked_as_unknown() -> None:
     versioned = file("/in", version={"datasetVersion": "7"})
-    running = converter([STARTED, query(run_id=QUERY, second=5, inputs=[versioned], outputs=[file("/z")])])
+    running = converter(
+        [STARTED, query(run_id=QUERY, second=5, inputs=[versioned], outputs=[file("/z")])]
+    )
     running.discard_reported()
     running.add(query(run_id=OTHER_QUERY, second=6, inputs=[versioned], outputs=[file("/y")]))
     job = only(running.finish(Ending(succeeded=True)))
-    assert json.loads(job.run.dataset_properties[f"input:{file_urns('/in')[0]}"])["version"] == "7, ?"
+    assert (
+        json.loads(job.run.dataset_properties[f"input:{file_urns('/in')[0]}"])["version"] == "7, ?"
+    )
 
 
 def test_rows_are_not_counted_without_those_of_discarded_queries() -> None:
     def wrote(second: int, run_id: str) -> Json:
-        return query(run_id=run_id, second=second, outputs=[{**file("/z"), "outputFacets": statistics}])
+        return query(
+            run_id=run_id, second=second, outputs=[{**file("/z"), "outputFacets": statistics}]
+        )
 
     statistics = {"outputStatistics": {"rowCount": 5}}
     running = converter([STARTED, wrote(5, QUERY)])
@@ -320,9 +360,13 @@ def test_executions_of_forgotten_queries_do_not_count_as_lost() -> None:
 def test_an_execution_without_events_is_lost_even_after_others_were_forgotten() -> None:
     write = "== Physical Plan ==\nExecute InsertIntoHadoopFsRelationCommand (1)\n\n\n"
     log = [app_started(), *execution(1, 5, 6, write), *execution(2, 7, 8, write)]
-    running = converter([STARTED, query("START", second=5), query(second=6, outputs=[file("/z")])], log)
+    running = converter(
+        [STARTED, query("START", second=5), query(second=6, outputs=[file("/z")])], log
+    )
     running.discard_reported(with_log=True)
-    assert [one.id for one in running.finish(Ending(succeeded=True)).diagnostics.lost_executions] == [2]
+    assert [
+        one.id for one in running.finish(Ending(succeeded=True)).diagnostics.lost_executions
+    ] == [2]
 
 
 def test_the_latest_executions_and_reads_of_rdds_are_kept() -> None:
@@ -333,21 +377,29 @@ def test_the_latest_executions_and_reads_of_rdds_are_kept() -> None:
             running.add_log_event(logged)
     running.discard_reported(with_log=True)
     (logged_application,) = running._logs
-    assert len(logged_application.executions) == KEPT_EXECUTIONS + 1, "the running execution is kept as well"
+    assert len(logged_application.executions) == KEPT_EXECUTIONS + 1, (
+        "the running execution is kept as well"
+    )
     assert [*logged_application.rdd_reads] == [*range(500, KEPT_EXECUTIONS + 500)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("with_log", [False, True], ids=["events alone", "events and log"])
-def test_memory_does_not_grow_with_micro_batches(with_log: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_does_not_grow_with_micro_batches(
+    with_log: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(convert, "KEPT_EXECUTIONS", 100)
     running = converter([STARTED], [app_started(), query_started()] if with_log else ())
 
     def run_batches(numbers: range) -> int:
         for number in numbers:
             for kind in ("START", "COMPLETE"):
-                running.add(json.dumps(batch_of_query(20, kind=kind, run_id=f"batch-{number}")).encode())
-            for logged in (*execution(number, 20, 20), query_progressed(20, batch=number)) if with_log else ():
+                running.add(
+                    json.dumps(batch_of_query(20, kind=kind, run_id=f"batch-{number}")).encode()
+                )
+            for logged in (
+                (*execution(number, 20, 20), query_progressed(20, batch=number)) if with_log else ()
+            ):
                 running.add_log_event(logged)
             if number % 50 == 49:
                 running.snapshot(with_log=with_log)
@@ -365,18 +417,28 @@ def test_memory_does_not_grow_with_micro_batches(with_log: bool, monkeypatch: py
 
 
 def test_a_log_read_again_counts_once() -> None:
-    log = [app_started(), query_started(), *execution(1, 11, 12), query_progressed(), query_terminated()]
+    log = [
+        app_started(),
+        query_started(),
+        *execution(1, 11, 12),
+        query_progressed(),
+        query_terminated(),
+    ]
     events = whole_application(batch_of_query(), run_facets=DETAILS)
     running = converter(events, log)
     running.snapshot(with_log=True)
     running.restart_log()
     for logged in log:
         running.add_log_event(logged)
-    assert running.finish(Ending(succeeded=True)) == converter(events, log).finish(Ending(succeeded=True))
+    assert running.finish(Ending(succeeded=True)) == converter(events, log).finish(
+        Ending(succeeded=True)
+    )
 
 
 def test_events_of_other_engines_are_left_to_the_end() -> None:
-    conversion = snapshot(event(job="hive.q", job_type="QUERY", outputs=[file("/z")]), orchestrator="hive")
+    conversion = snapshot(
+        event(job="hive.q", job_type="QUERY", outputs=[file("/z")]), orchestrator="hive"
+    )
     assert conversion.jobs == []
 
 
@@ -391,12 +453,18 @@ JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,shop,default),shop)"
 
 
 @cases("edges")
-def test_edges_that_the_end_does_not_report_are_removed(end: list[list[Any]], removed: list[str]) -> None:
+def test_edges_that_the_end_does_not_report_are_removed(
+    end: list[list[Any]], removed: list[str]
+) -> None:
     proposals = []
     for change, job, names in end:
         operations = [{"op": "add", "path": edge(name), "value": {}} for name in names]
         content = operations if change == "PATCH" else {}
-        proposals.append(Proposal("dataJob", JOB.replace("shop", job), "dataJobInputOutput", content, change))
+        proposals.append(
+            Proposal("dataJob", JOB.replace("shop", job), "dataJobInputOutput", content, change)
+        )
     found = retractions({JOB: {edge("a"), edge("b")}}, proposals)
-    assert [operation["path"] for one in found for operation in one.aspect] == list(map(edge, removed))
+    assert [operation["path"] for one in found for operation in one.aspect] == list(
+        map(edge, removed)
+    )
     assert {one.entity_urn for one in found} <= {JOB}

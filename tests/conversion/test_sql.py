@@ -1,4 +1,6 @@
-"""Columns from statements, for columns without any from OpenLineage (conversion rules, section 4.2)."""
+"""Columns from statements, for columns without any from OpenLineage (conversion rules, section
+4.2).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,14 @@ from tests.conversion.builders import (
     symlink,
     whole_application,
 )
-from tests.conversion.recordings import CORPUS_TRUTH, RECORDINGS, column_pairs, expected_columns, recorded, truth_of
+from tests.conversion.recordings import (
+    CORPUS_TRUTH,
+    RECORDINGS,
+    column_pairs,
+    expected_columns,
+    recorded,
+    truth_of,
+)
 from tests.oracles.strict import canonical_violations
 
 # -- Sources of columns by the text of statements: only certain ones
@@ -71,13 +80,17 @@ def sources(statement: str) -> dict[str, list[str]]:
     }
 
 
-NESTED = "JOIN (SELECT order_id, amount AS t FROM delta.`/lake/orders`) x ON x.order_id = o.order_id"
+NESTED = (
+    "JOIN (SELECT order_id, amount AS t FROM delta.`/lake/orders`) x ON x.order_id = o.order_id"
+)
 JOIN = "FROM db.orders o JOIN db.customers c ON o.customer_id = c.customer_id"
 
 
 # By hand, from the statements.
 @cases("sql")
-def test_columns_are_followed_to_their_sources(statement: str, expected: dict[str, list[str]]) -> None:
+def test_columns_are_followed_to_their_sources(
+    statement: str, expected: dict[str, list[str]]
+) -> None:
     assert sources(statement) == expected
 
 
@@ -102,7 +115,10 @@ def events_of(recording: str) -> list[Json]:
     return [json.loads(line) for line in recorded("events", recording)]
 
 
-CASES = {**{name: events_of(name) for name in RECORDINGS}, **{name: corpus_events(name) for name in CORPUS_TRUTH}}
+CASES = {
+    **{name: events_of(name) for name in RECORDINGS},
+    **{name: corpus_events(name) for name in CORPUS_TRUTH},
+}
 
 
 def convert(events: Sequence[Json]) -> Conversion:
@@ -114,7 +130,9 @@ def columns(conversion: Conversion, *, parsed: bool) -> Columns:
 
     def is_wanted(transform: str) -> bool:
         kinds = transform.partition("\n")[0].removeprefix("-- ").split(",")
-        return ("DIRECT:PARSED_SQL" in kinds) == parsed and any(kind.startswith("DIRECT:") for kind in kinds)
+        return ("DIRECT:PARSED_SQL" in kinds) == parsed and any(
+            kind.startswith("DIRECT:") for kind in kinds
+        )
 
     return column_pairs(conversion.jobs, is_wanted)
 
@@ -130,7 +148,8 @@ def without_column_lineage(events: Sequence[Json]) -> list[Json]:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_statements_add_no_false_edge(case: str) -> None:
-    # Real events without their column lineage: edges from statements are in it, or are known to be missing there.
+    # Real events without their column lineage: edges from statements are in it, or are known to be
+    # missing there.
     missing = expected_columns(truth_of(case) if case in RECORDINGS else {}, "unreported_columns")
     from_statements = columns(convert(without_column_lineage(CASES[case])), parsed=True)
     assert from_statements <= columns(convert(CASES[case]), parsed=False) | missing
@@ -158,7 +177,9 @@ def hive(name: str, *fields: str, **facets: Json) -> Json:
 
 
 def statement(sql: str, *inputs: Json, output: Json) -> list[Json]:
-    return whole_application(query(inputs=inputs, outputs=[output], job_facets={"sql": {"query": sql}}))
+    return whole_application(
+        query(inputs=inputs, outputs=[output], job_facets={"sql": {"query": sql}})
+    )
 
 
 INSERT = "INSERT INTO db.out SELECT a, b FROM db.source"
@@ -167,7 +188,11 @@ INSERT = "INSERT INTO db.out SELECT a, b FROM db.source"
 def test_column_lineage_of_events_is_unchanged() -> None:
     known = column_lineage({"a": [column("/w/db.source", "b", "DIRECT:IDENTITY")]})
     found = convert(
-        statement(INSERT, hive("db.source", "a", "b"), output=hive("db.out", "a", "b", columnLineage=known))
+        statement(
+            INSERT,
+            hive("db.source", "a", "b"),
+            output=hive("db.out", "a", "b", columnLineage=known),
+        )
     )
     edges = {
         (edge["downstreams"][0][-2], edge["upstreams"][0][-2], edge["confidenceScore"])
@@ -204,7 +229,9 @@ def test_sqlglot_logs_no_statement(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_name_of_two_datasets_matches_neither() -> None:
     other = dataset("glue", "db.source", schema=schema(("a", "string"), ("b", "string")))
-    found = convert(statement(INSERT, hive("db.source", "a", "b"), other, output=hive("db.out", "a", "b")))
+    found = convert(
+        statement(INSERT, hive("db.source", "a", "b"), other, output=hive("db.out", "a", "b"))
+    )
     assert columns(found, parsed=True) == set()
     assert len(found.diagnostics.column_gaps) == 1
 
@@ -214,7 +241,10 @@ def test_without_sqlglot_the_report_says_what_is_missing(monkeypatch: pytest.Mon
     known = column_lineage({"a": [column("/w/db.source", "a", "DIRECT:IDENTITY")]})
     constant = hive("db.out", "a", "loaded_at", columnLineage=known)
     insert = "INSERT INTO db.out SELECT a, current_timestamp() FROM db.source"
-    assert convert(statement(insert, hive("db.source", "a"), output=constant)).diagnostics.column_gaps == ()
+    assert (
+        convert(statement(insert, hive("db.source", "a"), output=constant)).diagnostics.column_gaps
+        == ()
+    )
     found = convert(statement(INSERT, hive("db.source", "a", "b"), output=hive("db.out", "a", "b")))
     assert list(found.outputs) == ["urn:li:dataset:(urn:li:dataPlatform:hive,db.out,PROD)"]
     assert list(found.diagnostics.column_gaps) == [
@@ -223,9 +253,13 @@ def test_without_sqlglot_the_report_says_what_is_missing(monkeypatch: pytest.Mon
 
 
 @cases("sql")
-def test_sqlglot_is_imported_if_a_statement_may_add_columns(sql: str, fields: tuple[str, ...], imported: bool) -> None:
+def test_sqlglot_is_imported_if_a_statement_may_add_columns(
+    sql: str, fields: tuple[str, ...], imported: bool
+) -> None:
     known = column_lineage({"a": [column("/w/db.source", "a", "DIRECT:IDENTITY")]})
-    events = statement(sql, hive("db.source", "a", "b"), output=hive("db.out", *fields, columnLineage=known))
+    events = statement(
+        sql, hive("db.source", "a", "b"), output=hive("db.out", *fields, columnLineage=known)
+    )
     code = (
         "import sys\n"
         "from airflow_provider_spark_datahub.conversion import LineageSettings, convert_events\n"

@@ -1,4 +1,6 @@
-"""Streaming queries as jobs: real applications against what they truly read and wrote, and the rules one by one."""
+"""Streaming queries as jobs: real applications against what they truly read and wrote, and the
+rules one by one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ import pytest
 from airflow_provider_spark_datahub.conversion.convert import Converter
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
-from airflow_provider_spark_datahub.conversion.spark_log.streaming import _datasets_of, coalesce_with_queries
+from airflow_provider_spark_datahub.conversion.spark_log.streaming import (
+    _datasets_of,
+    coalesce_with_queries,
+)
 from tests.cases import cases
 from tests.conversion import builders
 from tests.conversion.builders import CORPUS, Json, file_urns, json_lines, proposals, settings, urn
@@ -54,7 +59,9 @@ def recorded_jobs(version: str, **options: Any) -> list[JobLineage]:
     fold = folded(recorded_events(f"streaming-{version}"), **options)
     log = recorded_log(f"streaming-{version}")
     symlinks = fold.symlinks.by_dataset
-    return list(coalesce_with_queries(fold.applications(), log, symlinks, settings(**options), SUCCEEDED))
+    return list(
+        coalesce_with_queries(fold.applications(), log, symlinks, settings(**options), SUCCEEDED)
+    )
 
 
 def jobs_of(
@@ -65,8 +72,16 @@ def jobs_of(
     **options: Any,
 ) -> list[JobLineage]:
     fold = folded(events, **options)
-    applications, symlinks, wanted = fold.applications(), fold.symlinks.by_dataset, settings(**options)
-    return list(coalesce_with_queries(applications, read_log(log), symlinks, wanted, ending, log_complete=log_complete))
+    applications, symlinks, wanted = (
+        fold.applications(),
+        fold.symlinks.by_dataset,
+        settings(**options),
+    )
+    return list(
+        coalesce_with_queries(
+            applications, read_log(log), symlinks, wanted, ending, log_complete=log_complete
+        )
+    )
 
 
 def query_job(log: Iterable[Json], events: Iterable[Json] = (), **more: Any) -> JobLineage:
@@ -104,25 +119,46 @@ def test_runs_of_real_queries_are_children_of_their_application(version: str) ->
     (logged,) = recorded_log(f"streaming-{version}")
     assert [job.run.id for job in queries] == list(logged.queries)
     assert {job.run.parent_urn for job in queries} == {application.run_urn}
-    assert (application.run.is_application, {job.run.is_application for job in queries}) == (True, {False})
+    assert (application.run.is_application, {job.run.is_application for job in queries}) == (
+        True,
+        {False},
+    )
     # Nothing new was found where no row was read; a query that failed adds only.
-    idle = {job.definition.id for job, query in zip(queries, logged.queries.values(), strict=True) if not query.rows}
+    idle = {
+        job.definition.id
+        for job, query in zip(queries, logged.queries.values(), strict=True)
+        if not query.rows
+    }
     assert {job.definition.id for job in queries if job.patch_edges} == {"fails"} | idle
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_columns_of_a_query_come_from_its_source_not_from_the_files_of_a_batch(version: str) -> None:
+def test_columns_of_a_query_come_from_its_source_not_from_the_files_of_a_batch(
+    version: str,
+) -> None:
     (job,) = [job for job in recorded_jobs(version) if job.definition.id == "to_table"]
-    upstreams = {upstream for lineage in job.lineage.fine_grained for upstream in lineage["upstreams"]}
+    upstreams = {
+        upstream for lineage in job.lineage.fine_grained for upstream in lineage["upstreams"]
+    }
     source = file_urns(IN)[0]
-    assert upstreams == {f"urn:li:schemaField:({source},{name})" for name in ("order_id", "status", "amount")}
+    assert upstreams == {
+        f"urn:li:schemaField:({source},{name})" for name in ("order_id", "status", "amount")
+    }
 
 
 def corpus_log() -> list[Json]:
-    """Return the progress of the corpus's job as the event log has it. A listener of its own recorded it."""
-    kinds = {"started": "QueryStartedEvent", "progress": "QueryProgressEvent", "terminated": "QueryTerminatedEvent"}
+    """Return the progress of the corpus's job as the event log has it. A listener of its own
+    recorded it.
+    """
+    kinds = {
+        "started": "QueryStartedEvent",
+        "progress": "QueryProgressEvent",
+        "terminated": "QueryTerminatedEvent",
+    }
     lines = json_lines(CORPUS / "events" / "streaming_progress.ndjson")
-    return [{"Event": STREAMING + kinds[one["event"]], **one} for one in lines if one["event"] in kinds]
+    return [
+        {"Event": STREAMING + kinds[one["event"]], **one} for one in lines if one["event"] in kinds
+    ]
 
 
 def test_corpus_flow_and_job_properties_are_those_of_the_java_listener() -> None:
@@ -130,7 +166,10 @@ def test_corpus_flow_and_job_properties_are_those_of_the_java_listener() -> None
     latest = {(one["entityUrn"], one["aspectName"]): one["aspect"] for one in java}
     jobs = jobs_of(corpus_log(), platform_instance="pi")
     for job in jobs:
-        ours = {(each.entity_urn, each.aspect_name): each.aspect for each in proposals(job, platform_instance="pi")}
+        ours = {
+            (each.entity_urn, each.aspect_name): each.aspect
+            for each in proposals(job, platform_instance="pi")
+        }
         theirs = latest.get((job.definition.flow.urn, "dataFlowInfo"))
         if theirs is None:
             # It was stopped before its first progress.
@@ -140,21 +179,38 @@ def test_corpus_flow_and_job_properties_are_those_of_the_java_listener() -> None
         assert flow["plan"] == theirs["customProperties"]["plan"]
         info = latest[job.job_urn, "dataJobInfo"]["customProperties"]
         assert info.items() <= ours[job.job_urn, "dataJobInfo"]["customProperties"].items()
-        assert ours[job.job_urn, "dataJobInfo"]["name"] == latest[job.job_urn, "dataJobInfo"]["name"]
+        assert (
+            ours[job.job_urn, "dataJobInfo"]["name"] == latest[job.job_urn, "dataJobInfo"]["name"]
+        )
 
 
 # -- the rules one by one
 
-ONE_QUERY = [app_started(), query_started(10), query_progressed(11), query_terminated(), app_ended()]
+ONE_QUERY = [
+    app_started(),
+    query_started(10),
+    query_progressed(11),
+    query_terminated(),
+    app_ended(),
+]
 
 
 def test_rates_of_all_sources_are_summed() -> None:
-    two = ["FileStreamSource[file:/lake/in]", "FileStreamSource[file:/lake/more]", "FileStreamSource[file:/lake/in]"]
+    two = [
+        "FileStreamSource[file:/lake/in]",
+        "FileStreamSource[file:/lake/more]",
+        "FileStreamSource[file:/lake/in]",
+    ]
     job = query_job([app_started(), query_progressed(sources=two)])
     rates = {
-        key: job.definition.properties[key] for key in ("numInputRows", "inputRowsPerSecond", "processedRowsPerSecond")
+        key: job.definition.properties[key]
+        for key in ("numInputRows", "inputRowsPerSecond", "processedRowsPerSecond")
     }
-    assert rates == {"numInputRows": "15", "inputRowsPerSecond": "1.5", "processedRowsPerSecond": "6.0"}
+    assert rates == {
+        "numInputRows": "15",
+        "inputRowsPerSecond": "1.5",
+        "processedRowsPerSecond": "6.0",
+    }
     assert list(job.lineage.inputs) == file_urns("/lake/in", "/lake/more")
 
 
@@ -163,7 +219,11 @@ def test_the_name_of_a_query_is_stable(name: str | None, sink: str, job_id: str)
     for run_id, batch in ((QUERY_RUN, 3), (OTHER_RUN, 8)):
         progress = query_progressed(sink=sink, name=name, run_id=run_id, batch=batch)
         job = query_job([app_started(), query_started(name=name, run_id=run_id), progress])
-        assert (job.definition.flow.flow_id, job.definition.id, job.definition.name) == (job_id, job_id, job_id)
+        assert (job.definition.flow.flow_id, job.definition.id, job.definition.name) == (
+            job_id,
+            job_id,
+            job_id,
+        )
 
 
 @cases("streaming")
@@ -175,8 +235,13 @@ def test_a_sink_without_a_name_is_named_in_the_report(sink: str, gap: str | None
 
 def test_the_flow_of_a_query_differs_only_in_its_name() -> None:
     events = builders.whole_application(namespace="analytics", job="shop")
-    assert query_job(ONE_QUERY, events).definition.flow.urn == "urn:li:dataFlow:(spark,paid,analytics)"
-    assert query_job(ONE_QUERY, platform_instance="eu").definition.flow.urn == "urn:li:dataFlow:(spark,paid,eu)"
+    assert (
+        query_job(ONE_QUERY, events).definition.flow.urn == "urn:li:dataFlow:(spark,paid,analytics)"
+    )
+    assert (
+        query_job(ONE_QUERY, platform_instance="eu").definition.flow.urn
+        == "urn:li:dataFlow:(spark,paid,eu)"
+    )
 
 
 def test_pipeline_name_makes_one_job_of_all_which_keeps_the_edges_of_all() -> None:
@@ -184,7 +249,9 @@ def test_pipeline_name_makes_one_job_of_all_which_keeps_the_edges_of_all() -> No
         builders.query(inputs=[builders.file("/lake/raw")], outputs=[builders.file("/lake/in")])
     )
     jobs = jobs_of(ONE_QUERY, events, pipeline_name="nightly")
-    assert {job.job_urn for job in jobs} == {"urn:li:dataJob:(urn:li:dataFlow:(spark,nightly,default),nightly)"}
+    assert {job.job_urn for job in jobs} == {
+        "urn:li:dataJob:(urn:li:dataFlow:(spark,nightly,default),nightly)"
+    }
     assert [(job.run.id, edges(job), job.patch_edges) for job in jobs] == [
         (builders.APP, (file_urns("/lake/raw"), file_urns("/lake/in")), False),
         (QUERY_RUN, (file_urns("/lake/in"), file_urns("/lake/paid")), True),
@@ -210,7 +277,13 @@ def test_the_result_of_a_query_comes_from_the_log(
     exception: str | None, app_ends: bool, ending: Json, result: str | None
 ) -> None:
     logged = [] if exception is None else [query_terminated(exception or None)]
-    log = [app_started(), query_started(), query_progressed(), *logged, *([app_ended()] if app_ends else [])]
+    log = [
+        app_started(),
+        query_started(),
+        query_progressed(),
+        *logged,
+        *([app_ended()] if app_ends else []),
+    ]
     job = query_job(log, [micro_batch()], ending=Ending(**ending))
     assert (job.run.result and job.run.result.type) == result
 
@@ -237,13 +310,18 @@ def test_micro_batches_leave_the_application_and_add_to_their_query() -> None:
         "outputs": [builders.file("/lake/fb")],
     }
     events = builders.whole_application(
-        builders.query("START", run_id=builders.OTHER_QUERY, outputs=[builders.file("/lake/batch")]),
+        builders.query(
+            "START", run_id=builders.OTHER_QUERY, outputs=[builders.file("/lake/batch")]
+        ),
         micro_batch("RUNNING", **seen),
         builders.query("COMPLETE", **seen),
     )
     application, query = jobs_of(ONE_QUERY, events)
     assert edges(application) == ([], file_urns("/lake/batch"))
-    assert edges(query) == (file_urns("/lake/in", "/lake/names"), file_urns("/lake/fb", "/lake/paid"))
+    assert edges(query) == (
+        file_urns("/lake/in", "/lake/names"),
+        file_urns("/lake/fb", "/lake/paid"),
+    )
     assert query.run.parent_urn == application.run_urn
 
 
@@ -253,7 +331,9 @@ def test_operations_of_micro_batches_are_those_of_their_query() -> None:
         micro_batch("RUNNING", outputs=[written]), builders.query("COMPLETE", outputs=[written])
     )
     application, query = jobs_of(ONE_QUERY, events)
-    assert [(one.dataset, one.statistics.rows) for one in query.operations] == [(*file_urns("/lake/fb"), 5)]
+    assert [(one.dataset, one.statistics.rows) for one in query.operations] == [
+        (*file_urns("/lake/fb"), 5)
+    ]
     assert list(application.operations) == []
 
 
@@ -264,7 +344,10 @@ def test_tables_that_no_event_names_come_from_the_log() -> None:
     )
     application, query = jobs_of(ONE_QUERY, events)
     assert (application.diagnostics.unreported_queries, application.patch_edges) == ((), False)
-    assert (query.diagnostics.unreported_queries, query.patch_edges) == (("append_data.ice_db_paid",), True)
+    assert (query.diagnostics.unreported_queries, query.patch_edges) == (
+        ("append_data.ice_db_paid",),
+        True,
+    )
 
 
 def test_micro_batch_without_a_spark_job_is_known_by_its_times() -> None:
@@ -272,7 +355,9 @@ def test_micro_batch_without_a_spark_job_is_known_by_its_times() -> None:
     log = [*ONE_QUERY, *execution(1, 20, 22, description=description), *execution(2, 30, 31)]
     events = builders.whole_application(
         builders.query("COMPLETE", second=22, inputs=[builders.file("/lake/names")]),
-        builders.query("START", run_id=builders.OTHER_QUERY, second=30, inputs=[builders.file("/lake/batch")]),
+        builders.query(
+            "START", run_id=builders.OTHER_QUERY, second=30, inputs=[builders.file("/lake/batch")]
+        ),
     )
     application, query = jobs_of(log, events)
     assert list(application.lineage.inputs) == file_urns("/lake/batch")
@@ -282,7 +367,9 @@ def test_micro_batch_without_a_spark_job_is_known_by_its_times() -> None:
 def test_an_ambiguous_time_assigns_no_query() -> None:
     description = f"paid\nid = {QUERY_ID}\nrunId = {QUERY_RUN}\nbatch = 0"
     log = [*ONE_QUERY, *execution(1, 20, 22, description=description), *execution(2, 20, 22)]
-    events = builders.whole_application(builders.query("START", second=20, inputs=[builders.file("/lake/raw")]))
+    events = builders.whole_application(
+        builders.query("START", second=20, inputs=[builders.file("/lake/raw")])
+    )
     application, query = jobs_of(log, events)
     assert list(application.lineage.inputs) == file_urns("/lake/raw")
     assert list(query.lineage.inputs) == file_urns("/lake/in")
@@ -290,9 +377,9 @@ def test_an_ambiguous_time_assigns_no_query() -> None:
 
 def test_a_path_without_scheme_is_on_the_default_file_system() -> None:
     progress = query_progressed(sink="FileSink[/lake/paid]")
-    assert list(query_job([environment("file:///"), app_started(), progress]).lineage.outputs) == file_urns(
-        "/lake/paid"
-    )
+    assert list(
+        query_job([environment("file:///"), app_started(), progress]).lineage.outputs
+    ) == file_urns("/lake/paid")
     assert list(query_job([app_started(), progress]).lineage.outputs) == [urn("hdfs", "/lake/paid")]
 
 
@@ -317,19 +404,27 @@ def test_run_tree_keeps_the_query_below_its_application() -> None:
     from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 
     task_try = TaskAttempt(DagRun(AirflowSite(), "dag", "run"), "task", try_number=1)
-    application, query = task_try.attach(jobs_of(ONE_QUERY, builders.whole_application()), settings())
+    application, query = task_try.attach(
+        jobs_of(ONE_QUERY, builders.whole_application()), settings()
+    )
     assert application.run.parent_urn == task_try.urn
     assert query.run.parent_urn == application.run_urn
     assert query.definition.upstream_jobs == (task_try.job_urn,)
     # Another task may run the same query.
     assert query.job_urn == f"urn:li:dataJob:({query.definition.flow.urn},dag.task)"
-    assert query.definition.name == query.definition.flow.flow_id != application.definition.flow.flow_id
+    assert (
+        query.definition.name
+        == query.definition.flow.flow_id
+        != application.definition.flow.flow_id
+    )
 
 
 # -- sources and sinks as datasets
 
 
-def urns_of(description: str, offset: object = None, default_fs: str = "", **options: object) -> list[str]:
+def urns_of(
+    description: str, offset: object = None, default_fs: str = "", **options: object
+) -> list[str]:
     namer = DatasetNamer(settings(**options), {})
     named = [namer.name(dataset) for dataset in _datasets_of(description, offset, default_fs)]
     return [name.urn for name in named if name is not None]

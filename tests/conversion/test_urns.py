@@ -1,4 +1,6 @@
-"""Flow and job of an event (conversion rules, sections 1 and 2), and URNs against acryl-datahub's classes."""
+"""Flow and job of an event (conversion rules, sections 1 and 2), and URNs against acryl-datahub's
+classes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,13 @@ from typing import Any
 
 import pytest
 from datahub.emitter.mcp_builder import DatahubKey
-from datahub.metadata.urns import CorpUserUrn, DataPlatformInstanceUrn, DataPlatformUrn, DataProcessInstanceUrn, TagUrn
+from datahub.metadata.urns import (
+    CorpUserUrn,
+    DataPlatformInstanceUrn,
+    DataPlatformUrn,
+    DataProcessInstanceUrn,
+    TagUrn,
+)
 from datahub.utilities.urn_encoder import UrnEncoder
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
@@ -24,7 +32,9 @@ OPENLINEAGE = "https://github.com/OpenLineage/OpenLineage/"
 
 
 @cases("urns")
-def test_the_orchestrator_is_found(producer: str, engine: str | None, option: str | None, expected: str) -> None:
+def test_the_orchestrator_is_found(
+    producer: str, engine: str | None, option: str | None, expected: str
+) -> None:
     event = parsed(producer=producer, run_facets={"processing_engine": {"name": engine}})
     assert FlowIdentity.of(event, settings(orchestrator=option), "").orchestrator == expected
 
@@ -45,7 +55,10 @@ def test_the_application_name_is_found(facets: Any, expected: list[str]) -> None
 def test_the_flow_has_orchestrator_id_and_cluster(
     job: str, namespace: str, app_name: str, options: Any, urn: str
 ) -> None:
-    assert FlowIdentity.of(parsed(job=job, namespace=namespace), settings(**options), app_name).urn == urn
+    assert (
+        FlowIdentity.of(parsed(job=job, namespace=namespace), settings(**options), app_name).urn
+        == urn
+    )
 
 
 def test_a_job_name_that_starts_with_a_dot_names_no_flow() -> None:
@@ -55,7 +68,8 @@ def test_a_job_name_that_starts_with_a_dot_names_no_flow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "name"), [("plain", "plain"), ("a.b.c", "b.c"), ("trail.", ""), ("my_app.query_1", "query_1")]
+    ("job", "name"),
+    [("plain", "plain"), ("a.b.c", "b.c"), ("trail.", ""), ("my_app.query_1", "query_1")],
 )
 def test_the_job_of_a_single_event_has_its_name(job: str, name: str) -> None:
     assert job_id_and_name(parsed(job=job), settings()) == (job, name)
@@ -74,7 +88,10 @@ def test_a_merge_is_named_after_its_target(sql: str, outputs: Any, table: str) -
 
 def test_only_merges_are_named_after_their_table() -> None:
     event = parsed(job="app.insert", job_facets={"sql": {"query": "MERGE INTO t"}})
-    assert job_id_and_name(event, settings(enhanced_merge_into_extraction=True)) == ("app.insert", "insert")
+    assert job_id_and_name(event, settings(enhanced_merge_into_extraction=True)) == (
+        "app.insert",
+        "insert",
+    )
 
 
 # -- URNs, against acryl-datahub's URN classes
@@ -83,7 +100,9 @@ def test_only_merges_are_named_after_their_table() -> None:
 # A text that starts like a URN is taken for one; all else may stand in a part of a URN.
 # Short ones: four of them fit into a URN, in whatever way they are encoded.
 characters = st.characters(exclude_categories=["Cs"]) | st.sampled_from(",()%␟/. ")
-names = st.text(characters, min_size=1, max_size=7).filter(lambda text: not text.startswith("urn:li:"))
+names = st.text(characters, min_size=1, max_size=7).filter(
+    lambda text: not text.startswith("urn:li:")
+)
 words = st.text("abz-_09", min_size=1, max_size=20)
 
 
@@ -134,17 +153,28 @@ def test_gms_drops_urns_that_are_too_long(letter: str, by: int) -> None:
     assert urns.is_too_long(urn) == (encoded_length(urn) > urns.MAX_URN_BYTES)
 
 
-long_texts = st.integers(1, 600).flatmap(lambda size: st.text(characters, min_size=size, max_size=size))
+long_texts = st.integers(1, 600).flatmap(
+    lambda size: st.text(characters, min_size=size, max_size=size)
+)
 
 
 @pytest.mark.slow
 @given(words, long_texts, long_texts, long_texts)
-@hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
-def test_flows_jobs_and_runs_of_any_name_are_kept_by_gms(orchestrator: str, flow: str, cluster: str, job: str) -> None:
+@hypothesis_settings(
+    deadline=None, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow]
+)
+def test_flows_jobs_and_runs_of_any_name_are_kept_by_gms(
+    orchestrator: str, flow: str, cluster: str, job: str
+) -> None:
     flow_urn = FlowIdentity(orchestrator, flow, cluster).urn
     for urn in (flow_urn, urns.datajob_urn(flow_urn, job), urns.dpi_urn(f"{job}.")):
         kind = urn.split(":")[2]
-        proposal = {"entityType": kind, "entityUrn": urn, "changeType": "UPSERT", "aspectName": "status"}
+        proposal = {
+            "entityType": kind,
+            "entityUrn": urn,
+            "changeType": "UPSERT",
+            "aspectName": "status",
+        }
         assert dropping_violations({**proposal, "aspect": {"json": {"removed": False}}}) == []
 
 

@@ -35,14 +35,20 @@ class Fault(Generic[T]):
 
 
 def survive(fault: Fault[T], target: T, sink: Sink, proposals: Sequence[Proposal]) -> None:
-    """Deliver during the fault: nothing arrives, within the budget, and one sentence says why; then after it."""
+    """Deliver during the fault: nothing arrives, within the budget, and one sentence says why; then
+    after it.
+    """
     with fault.begin(target):
 
         def deliver(seconds: float) -> Delivery:
             with not_outlasting(seconds):
                 return sink.deliver(proposals, Deadline.after(seconds))
 
-        delivery = within(deliver, lambda delivery: fault.says in str(delivery.problem), budgets=(BUDGET, 5 * BUDGET))
+        delivery = within(
+            deliver,
+            lambda delivery: fault.says in str(delivery.problem),
+            budgets=(BUDGET, 5 * BUDGET),
+        )
         assert (delivery.delivered, delivery.rejected) == (0, ())
         assert delivery.pending == tuple(proposals)
         assert fault.says in str(delivery.problem)

@@ -9,7 +9,13 @@ from typing import Any
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import Deadline, Sink
-from airflow_provider_spark_datahub.delivery.outbox import Entry, LocalStorage, Manifest, Outbox, OutboxLimits
+from airflow_provider_spark_datahub.delivery.outbox import (
+    Entry,
+    LocalStorage,
+    Manifest,
+    Outbox,
+    OutboxLimits,
+)
 from airflow_provider_spark_datahub.delivery.outbox.format import StoredObject
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
@@ -19,18 +25,27 @@ from tests.delivery.samples import upserts
 DAG, RUN, TASK = "shop", "scheduled__2026-01-01T00:00:00+00:00", "group.build"
 
 
-def outbox_at(root: Path, limits: OutboxLimits | None = None, events_folder: Path | None = None) -> Outbox:
+def outbox_at(
+    root: Path, limits: OutboxLimits | None = None, events_folder: Path | None = None
+) -> Outbox:
     return Outbox(LocalStorage(root), limits, events_folder)
 
 
-def key(try_number: int = 1, task_id: str = TASK, map_index: int = -1, run_id: str = RUN) -> AttemptKey:
+def key(
+    try_number: int = 1, task_id: str = TASK, map_index: int = -1, run_id: str = RUN
+) -> AttemptKey:
     return AttemptKey(DAG, run_id, task_id, map_index, try_number)
 
 
 def put(
-    outbox: Outbox, of: AttemptKey | None = None, proposals: Sequence[Proposal] | int = 3, connection: str = "datahub"
+    outbox: Outbox,
+    of: AttemptKey | None = None,
+    proposals: Sequence[Proposal] | int = 3,
+    connection: str = "datahub",
 ) -> Entry:
-    """Write an entry of so many proposals, or of these. Each is of another millisecond, which orders runs."""
+    """Write an entry of so many proposals, or of these. Each is of another millisecond, which
+    orders runs.
+    """
     content = upserts(proposals) if isinstance(proposals, int) else proposals
     entry = outbox.put(of or key(), content, spark_succeeded=True, connection_id=connection)
     time.sleep(0.0011)
@@ -42,7 +57,10 @@ def proposals_in(entry: Entry) -> list[Proposal]:
 
 
 def receipts_in(outbox: Outbox) -> list[Manifest]:
-    return [StoredObject.read(outbox.storage.read(name)).whole() for name in outbox.storage.stored("receipts")]
+    return [
+        StoredObject.read(outbox.storage.read(name)).whole()
+        for name in outbox.storage.stored("receipts")
+    ]
 
 
 def files(root: Path) -> list[Path]:
@@ -97,7 +115,11 @@ class MemoryStorage(OutboxStorage):
         return f"memory:{name}"
 
     def stored(self, folder: str) -> dict[str, int]:
-        return {name: len(self.objects[name]) for name in sorted(self.objects) if name.startswith(f"{folder}/")}
+        return {
+            name: len(self.objects[name])
+            for name in sorted(self.objects)
+            if name.startswith(f"{folder}/")
+        }
 
     def read(self, name: str, *, most: int = 2**26) -> bytes:  # noqa: ARG002 (as in the class)
         if name not in self.objects:

@@ -20,7 +20,11 @@ def dataset_urn(name: str) -> str:
 
 
 def upsert(name: str, title: str | None = None) -> Proposal:
-    info = {"name": title or name, "type": {"string": "COMMAND"}, "customProperties": {"größe": "1 €"}}
+    info = {
+        "name": title or name,
+        "type": {"string": "COMMAND"},
+        "customProperties": {"größe": "1 €"},
+    }
     return Proposal("dataJob", job_urn(name), "dataJobInfo", info)
 
 
@@ -30,18 +34,28 @@ def upserts(count: int, prefix: str = "job") -> list[Proposal]:
 
 def patch(name: str) -> Proposal:
     source = dataset_urn("orders")
-    edge = {"op": "add", "path": f"/inputDatasetEdges/{source}", "value": {"destinationUrn": source}}
+    edge = {
+        "op": "add",
+        "path": f"/inputDatasetEdges/{source}",
+        "value": {"destinationUrn": source},
+    }
     return Proposal("dataJob", job_urn(name), "dataJobInputOutput", [edge], "PATCH")
 
 
 def contents(proposals: list[Proposal]) -> list[Content]:
     """Return what a server stores of proposals."""
-    return [(each.entity_urn, each.aspect_name, each.change_type, each.aspect) for each in proposals]
+    return [
+        (each.entity_urn, each.aspect_name, each.change_type, each.aspect) for each in proposals
+    ]
 
 
 def delivered_lines(folder: Path) -> list[str]:
-    """Return the proposals that a file sink wrote to its folder, as JSON, in the order of their deliveries."""
-    arrays = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    """Return the proposals that a file sink wrote to its folder, as JSON, in the order of their
+    deliveries.
+    """
+    arrays = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))
+    ]
     return [json.dumps(proposal, ensure_ascii=False) for array in arrays for proposal in array]
 
 

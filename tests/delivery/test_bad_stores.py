@@ -44,9 +44,15 @@ class BadStore:
             self._count("find")
             since = time.monotonic() - self.late
             listed = {
-                name: info for name, info in self._fs.find(path, detail=detail).items() if self._written[name] <= since
+                name: info
+                for name, info in self._fs.find(path, detail=detail).items()
+                if self._written[name] <= since
             }
-            gone = {name: info for name, (at, info) in self._removed.items() if at > since and name.startswith(path)}
+            gone = {
+                name: info
+                for name, (at, info) in self._removed.items()
+                if at > since and name.startswith(path)
+            }
             return {**gone, **listed}
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
@@ -79,7 +85,9 @@ class BadStore:
 @pytest.mark.slow
 @pytest.mark.parametrize(("late", "throttled"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.3, 0.1)])
 def test_a_store_that_lists_late_or_throttles_loses_nothing(late: float, throttled: float) -> None:
-    """Drainers find each other's leases in listings: if these are late, each of them may deliver an entry."""
+    """Drainers find each other's leases in listings: if these are late, each of them may deliver an
+    entry.
+    """
     store, sink, kept = BadStore(late, throttled), Recording(), []
 
     def opened() -> Outbox:
@@ -106,6 +114,7 @@ def test_a_store_that_lists_late_or_throttles_loses_nothing(late: float, throttl
     delivered = Counter(sink.names)
     assert len(kept) >= ENTRIES / 4
     assert set(kept) <= set(delivered)
-    # Each drainer may deliver an entry if listings are late, and again if the store refused to settle it.
+    # Each drainer may deliver an entry if listings are late, and again if the store refused to
+    # settle it.
     again = sum(delivered.values()) - len(delivered)
     assert again <= store.calls["refused"] + ((DRAINERS - 1) * len(delivered) if late else 0)

@@ -30,7 +30,9 @@ READ: dict[str, Callable[[ConnectionParts], Any]] = {
     "rest": sinks.RestSettings.from_connection,
     "kafka": sinks.KafkaSettings.from_connection,
     "object-store": object_store,
-    "file": lambda connection: SimpleNamespace(description=sinks.FileSink.from_connection(connection).describe()),
+    "file": lambda connection: SimpleNamespace(
+        description=sinks.FileSink.from_connection(connection).describe()
+    ),
 }
 
 
@@ -39,13 +41,17 @@ def read(kind: str, connection: dict[str, Any]) -> Any:
 
 
 @cases("connections")
-def test_settings_come_from_the_connection(kind: str, connection: dict[str, Any], settings: dict[str, Any]) -> None:
+def test_settings_come_from_the_connection(
+    kind: str, connection: dict[str, Any], settings: dict[str, Any]
+) -> None:
     found = read(kind, connection)
     assert {name: getattr(found, name) for name in settings} == settings
 
 
 @cases("connections")
-def test_unusable_connections_are_refused(kind: str, connection: dict[str, Any], message: str) -> None:
+def test_unusable_connections_are_refused(
+    kind: str, connection: dict[str, Any], message: str
+) -> None:
     with pytest.raises(SinkSettingsError, match=message) as caught:
         read(kind, connection)
     assert "canary" not in str(caught.value)

@@ -36,7 +36,9 @@ def put_named(outbox: Outbox, task: str, try_number: int = 1, connection: str = 
     return put(outbox, key(try_number, task), [upsert(f"{task}{try_number}")], connection)
 
 
-def drain(outbox: Outbox, sink: Sink | None, problem: str | None = None, **options: Any) -> _DrainResult:
+def drain(
+    outbox: Outbox, sink: Sink | None, problem: str | None = None, **options: Any
+) -> _DrainResult:
     return Drain(outbox, lambda _: (sink, problem), **{"sleep": lambda _: None, **options}).run()
 
 
@@ -70,7 +72,12 @@ def test_tasks_are_delivered_by_age(outbox: Outbox, monkeypatch: pytest.MonkeyPa
 
 def test_aspects_of_a_later_attempt_are_not_overwritten(outbox: Outbox) -> None:
     # The older attempt's entry comes late: its worker was cut off when the newer one delivered.
-    event = Proposal("dataProcessInstance", "urn:li:dataProcessInstance:x", "dataProcessInstanceRunEvent", {"name": ""})
+    event = Proposal(
+        "dataProcessInstance",
+        "urn:li:dataProcessInstance:x",
+        "dataProcessInstanceRunEvent",
+        {"name": ""},
+    )
     shared, own, edge = upsert("job", "old"), upsert("try1"), patch("job")
     sink = Recording()
     put(outbox, key(2), [upsert("job", "new"), event])
@@ -122,7 +129,11 @@ def test_without_a_sink_everything_stays_and_the_reason_is_reported_once(outbox:
     put_named(outbox, "build")
     put_named(outbox, "load")
     drained = drain(outbox, None, "no such connection")
-    assert (drained.settled, drained.waiting, list(drained.problems)) == (0, 2, ["no such connection"])
+    assert (drained.settled, drained.waiting, list(drained.problems)) == (
+        0,
+        2,
+        ["no such connection"],
+    )
     assert len(outbox.names()) == 2
 
 
@@ -246,7 +257,10 @@ def test_receipts_are_on_the_disk_before_the_entries_are_removed(
     def fail(_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    entries, sink = [put_named(outbox, f"build{number}", number + 1) for number in range(5)], Recording()
+    entries, sink = (
+        [put_named(outbox, f"build{number}", number + 1) for number in range(5)],
+        Recording(),
+    )
     with monkeypatch.context() as patched:
         patched.setattr(storage, "sync", fail)
         drained = drain(outbox, sink)
@@ -272,10 +286,17 @@ def test_an_unfinished_entry_and_those_behind_it_stay_until_it_is_finished(outbo
         return entry.finish([upsert("first")], spark_succeeded=False)
 
     drained = drain(outbox, sink, finish=finish)
-    assert (sink.names, drained.settled, drained.waiting, followed_by_another) == (["first", "second"], 2, 0, [True])
+    assert (sink.names, drained.settled, drained.waiting, followed_by_another) == (
+        ["first", "second"],
+        2,
+        0,
+        [True],
+    )
 
 
-def test_a_disk_that_refuses_leases_leaves_everything_pending(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_leases_leaves_everything_pending(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(3):
         put_named(outbox, f"task{number}")
 
@@ -309,7 +330,9 @@ def test_a_conversion_that_outlasts_the_lease_is_delivered_by_the_same_drain(
 
 
 @pytest.mark.parametrize("change", ["gone", "changed", "a FIFO"])
-def test_an_entry_that_changes_after_it_was_listed_does_not_hold_back_later_ones(tmp_path: Path, change: str) -> None:
+def test_an_entry_that_changes_after_it_was_listed_does_not_hold_back_later_ones(
+    tmp_path: Path, change: str
+) -> None:
     outbox = outbox_at(tmp_path)
     _, second, _ = [put(outbox, key(number), [upsert(f"t{number}")]) for number in (1, 2, 3)]
     path = Path(outbox.storage.describe(second.name.path))

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_spark_datahub.delivery import Delivery, OutageNotes
-from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, LibraryError, call_library
+from airflow_provider_spark_datahub.delivery.failure import (
+    Backoff,
+    Failure,
+    FailureKind,
+    LibraryError,
+    call_library,
+)
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, NumberedItem
 from airflow_provider_spark_datahub.delivery.sinks.batches import _PoisonFilter
 from tests.cases import cases
@@ -41,7 +47,11 @@ def fails(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "words"), [(TheirsError("no such bucket"), "TheirsError: no such bucket"), (TheirsError(), "TheirsError")]
+    ("error", "words"),
+    [
+        (TheirsError("no such bucket"), "TheirsError: no such bucket"),
+        (TheirsError(), "TheirsError"),
+    ],
 )
 def test_an_unknown_error_becomes_a_library_error(error: Exception, words: str) -> None:
     with pytest.raises(LibraryError) as raised:
@@ -59,7 +69,9 @@ def test_errors_that_end_a_process_are_not_caught(error: BaseException) -> None:
 # -- waits
 
 
-@pytest.mark.parametrize(("attempt", "seconds"), [(1, 0.5), (2, 1.0), (3, 2.0), (5, 8.0), (6, 8.0), (100_000, 8.0)])
+@pytest.mark.parametrize(
+    ("attempt", "seconds"), [(1, 0.5), (2, 1.0), (3, 2.0), (5, 8.0), (6, 8.0), (100_000, 8.0)]
+)
 def test_the_backoff_doubles_up_to_its_limit(attempt: int, seconds: float) -> None:
     longest = Backoff(first=0.5, longest=8.0, jitter=lambda: 1.0)
     shortest = Backoff(first=0.5, longest=8.0, jitter=lambda: 0.0)
@@ -107,7 +119,8 @@ def test_so_many_failures_without_a_success_are_an_outage(record: DeliveryRecord
 
 
 def test_a_later_success_rejects_what_fails_once_more(record: DeliveryRecord) -> None:
-    # The server was away for the second item and is away for the third; it refuses the fourth for another reason.
+    # The server was away for the second item and is away for the third; it refuses the fourth for
+    # another reason.
     server = Server({0: [FAILED], 1: [True], 2: [AWAY], 3: [REFUSED]})
     poison = _PoisonFilter(record, "it", server.resend)
     *suspects, taken = record.pending()[:5]
@@ -131,7 +144,9 @@ def test_the_last_success_is_repeated(record: DeliveryRecord, takes: bool | Fail
     poison.judge(taken=first)
     assert poison.add(second, FAILED) is (takes is True)
     assert server.asked == ([0, 1] if takes is True else [0])
-    assert [rejection.item for rejection in record.delivery().rejected] == ([second[1]] if takes is True else [])
+    assert [rejection.item for rejection in record.delivery().rejected] == (
+        [second[1]] if takes is True else []
+    )
     assert poison.last == (None if takes is True else FAILED)
 
 
@@ -160,7 +175,9 @@ class Clock:
         return self.now
 
 
-OUT = Delivery(0, pending=(ONE,), problem="DataHub is not available (Connection refused).", outage=True)
+OUT = Delivery(
+    0, pending=(ONE,), problem="DataHub is not available (Connection refused).", outage=True
+)
 SERVER = ("datahub", "DataHub at http://gms:8080")
 
 
@@ -232,4 +249,6 @@ def test_other_files_in_place_of_a_note_are_ignored(tmp_path: Path) -> None:
     assert notes.refusal(*SERVER) is None
     notes.record(*SERVER, OUT)
     notes.record(*SERVER, DOWN)
-    OutageNotes(tmp_path / "elsewhere" / "notes", Clock()).record(*SERVER, OUT)  # the folder cannot be made
+    OutageNotes(tmp_path / "elsewhere" / "notes", Clock()).record(
+        *SERVER, OUT
+    )  # the folder cannot be made

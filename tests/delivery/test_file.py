@@ -16,23 +16,37 @@ from tests.patience import join
 
 
 def write(folder: Path, proposals: list[Proposal]) -> None:
-    assert FileSink(folder).deliver(proposals, Deadline.after(30)) == Delivery(len(proposals), stored=True)
+    assert FileSink(folder).deliver(proposals, Deadline.after(30)) == Delivery(
+        len(proposals), stored=True
+    )
 
 
 def test_each_delivery_is_a_file_and_their_names_are_in_order(tmp_path: Path) -> None:
     folder = tmp_path / "missing" / "folder"
-    proposals = [*upserts(3), patch("a"), upsert("b", title="half a pair: \ud800, 'ä', line\u2028end")]
+    proposals = [
+        *upserts(3),
+        patch("a"),
+        upsert("b", title="half a pair: \ud800, 'ä', line\u2028end"),
+    ]
     write(folder, proposals[:1])
     write(folder, proposals[1:4])
     write(folder, proposals[4:])
     files = sorted(folder.iterdir())
     assert [len(json.loads(file.read_text())) for file in files] == [1, 3, 1]
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d{6}\.\d{6}Z-[0-9a-f]{12}\.json", file.name) for file in files)
-    assert [json.loads(line) for line in delivered_lines(folder)] == [each.to_obj() for each in proposals]
+    assert all(
+        re.fullmatch(r"\d{4}-\d\d-\d\dT\d{6}\.\d{6}Z-[0-9a-f]{12}\.json", file.name)
+        for file in files
+    )
+    assert [json.loads(line) for line in delivered_lines(folder)] == [
+        each.to_obj() for each in proposals
+    ]
 
 
 def test_deliveries_at_once_disturb_none(tmp_path: Path) -> None:
-    threads = [threading.Thread(target=write, args=(tmp_path, upserts(2, f"t{number}-"))) for number in range(20)]
+    threads = [
+        threading.Thread(target=write, args=(tmp_path, upserts(2, f"t{number}-")))
+        for number in range(20)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -40,7 +54,9 @@ def test_deliveries_at_once_disturb_none(tmp_path: Path) -> None:
     assert len(delivered_lines(tmp_path)) == 40
 
 
-def test_a_disk_that_refuses_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
@@ -69,4 +85,6 @@ def test_a_check_finds_obstacles(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     for folder in (file, file / "folder"):
-        assert verdicts(folder) == [(CheckStatus.BAD, f"{file} is not a folder that this user can write to")]
+        assert verdicts(folder) == [
+            (CheckStatus.BAD, f"{file} is not a folder that this user can write to")
+        ]

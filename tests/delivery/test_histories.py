@@ -19,7 +19,9 @@ TABLE = "urn:li:dataset:(urn:li:dataPlatform:hive,shop.orders,PROD)"
 DAY_MS = 86_400_000
 
 
-def record(day: float, *, green: bool = True, number: int = 1, task: str = "revenue", **fields: object) -> Fingerprint:
+def record(
+    day: float, *, green: bool = True, number: int = 1, task: str = "revenue", **fields: object
+) -> Fingerprint:
     key = AttemptKey("shop", f"scheduled__{day}", task, -1, number)
     start_ms = 1_790_000_000_000 + round(day * DAY_MS)
     return Fingerprint(key, start_ms, start_ms + 1000 * number, green, **fields)  # type: ignore[arg-type]
@@ -31,9 +33,16 @@ def with_columns(*names: str) -> dict[str, Use]:
 
 @pytest.fixture(params=["folder", "store"])
 def histories(tmp_path: Path, request: pytest.FixtureRequest) -> Histories:
-    root, memory = f"/{uuid4()}", cast("Any", import_module("fsspec.implementations.memory"))  # has no types
+    root, memory = (
+        f"/{uuid4()}",
+        cast("Any", import_module("fsspec.implementations.memory")),
+    )  # has no types
     is_folder = request.param == "folder"
-    store = LocalStorage(tmp_path) if is_folder else ObjectStorage(memory.MemoryFileSystem(), root, f"memory:/{root}")
+    store = (
+        LocalStorage(tmp_path)
+        if is_folder
+        else ObjectStorage(memory.MemoryFileSystem(), root, f"memory:/{root}")
+    )
     return Histories(store)
 
 
@@ -54,30 +63,44 @@ def test_each_index_of_a_mapped_task_has_a_history_of_its_own(histories: Histori
         for index in (0, 1):
             one = record(day)
             key = AttemptKey(one.key.dag_id, one.key.run_id, one.key.task_id, index, 1)
-            histories.write(structs.replace(one, key=key, inputs=with_columns("id", f"of_{index}")), max_age=0)
+            histories.write(
+                structs.replace(one, key=key, inputs=with_columns("id", f"of_{index}")), max_age=0
+            )
     key = AttemptKey("shop", "another", "revenue", 1, 1)
-    assert [set(one.inputs[TABLE].columns) for one in histories.of_task(key)] == [{"id", "of_1"}] * 10
+    assert [set(one.inputs[TABLE].columns) for one in histories.of_task(key)] == [
+        {"id", "of_1"}
+    ] * 10
     now = structs.replace(record(12), key=key, inputs=with_columns("id"))
-    assert [line.partition(" UTC: ")[2] for line in histories.changes(now)] == ["shop.orders lost the column of_1"]
+    assert [line.partition(" UTC: ")[2] for line in histories.changes(now)] == [
+        "shop.orders lost the column of_1"
+    ]
 
 
 def test_an_attempt_has_one_record_and_gives_back_what_it_was(histories: Histories) -> None:
     first = record(1, green=False)
-    again = structs.replace(first, end_ms=first.end_ms + 9, succeeded=True, inputs=with_columns("id"), hidden=(TABLE,))
+    again = structs.replace(
+        first, end_ms=first.end_ms + 9, succeeded=True, inputs=with_columns("id"), hidden=(TABLE,)
+    )
     for one in (first, again):
         histories.write(one, max_age=1e9)
     assert list(histories.of_task(first.key)) == list(histories.all()) == [again]
 
 
-def test_a_failed_run_is_compared_with_the_last_green_run_and_the_writers_since(histories: Histories) -> None:
+def test_a_failed_run_is_compared_with_the_last_green_run_and_the_writers_since(
+    histories: Histories,
+) -> None:
     for day in (1, 2):
         histories.write(record(day, inputs=with_columns("id", "vat")), max_age=1e9)
-        histories.write(record(day - 0.1, task="build", outputs=with_columns("id", "vat")), max_age=1e9)
+        histories.write(
+            record(day - 0.1, task="build", outputs=with_columns("id", "vat")), max_age=1e9
+        )
     histories.write(record(2.9, task="build", outputs=with_columns("id")), max_age=1e9)
     # Another attempt of the same run is no earlier run, and neither is one that failed.
     histories.write(record(2.5, green=False), max_age=1e9)
     failed = record(3, green=False, number=2)
-    assert histories.changes(failed) == ["since the green run of 2026-09-23 14:13 UTC: shop.orders lost the column vat"]
+    assert histories.changes(failed) == [
+        "since the green run of 2026-09-23 14:13 UTC: shop.orders lost the column vat"
+    ]
     histories.write(record(2.95, task="build", outputs=with_columns("id", "vat")), max_age=1e9)
     assert histories.changes(failed) == []
     assert histories.changes(record(0.5)) == []
@@ -96,7 +119,10 @@ def test_histories_go_after_delivered_proposals_and_before_receipts(tmp_path: Pa
 
 
 def test_a_record_of_a_wide_job_is_a_few_kilobytes(tmp_path: Path) -> None:
-    urns = [f"urn:li:dataset:(urn:li:dataPlatform:hive,shop.table_{number},PROD)" for number in range(30)]
+    urns = [
+        f"urn:li:dataset:(urn:li:dataPlatform:hive,shop.table_{number},PROD)"
+        for number in range(30)
+    ]
     columns = {f"column_{number}": "decimal(10,2)" for number in range(40)}
     pairs = tuple((column, column) for column in columns)
     edges = tuple((30, number, pairs) for number in range(1, 30))

@@ -45,13 +45,20 @@ class Target:
             "connection": {"schema_registry_url": self.registry.url, **fields},
             "topic_routes": {"MetadataChangeProposal": topic or self.topic},
         }
-        connection = ConnectionParts(host or self.kafka.bootstrap, login=login, password=password, extra=extra)
+        connection = ConnectionParts(
+            host or self.kafka.bootstrap, login=login, password=password, extra=extra
+        )
         return KafkaSink(KafkaSettings.from_connection(connection))
 
     def stored(self) -> list[Content]:
         found = [each.proposal for each in self.kafka.messages(self.topic)]
         return [
-            (each["entityUrn"], each["aspectName"], each["changeType"], json.loads(each["aspect"]["value"]))
+            (
+                each["entityUrn"],
+                each["aspectName"],
+                each["changeType"],
+                json.loads(each["aspect"]["value"]),
+            )
             for each in found
         ]
 
@@ -70,23 +77,42 @@ def target(kafka: Kafka, schema_registry: SchemaRegistry) -> Target:
 
 
 def test_proposals_arrive_once_in_the_order_of_their_entity(target: Target) -> None:
-    proposals = [proposal for number in range(50) for proposal in (upsert(f"job{number}"), patch(f"job{number}"))]
-    assert target.sink().deliver(proposals, Deadline.after(60)) == Delivery(delivered=100, stored=False)
+    proposals = [
+        proposal
+        for number in range(50)
+        for proposal in (upsert(f"job{number}"), patch(f"job{number}"))
+    ]
+    assert target.sink().deliver(proposals, Deadline.after(60)) == Delivery(
+        delivered=100, stored=False
+    )
     assert by_entity(target.stored()) == by_entity(contents(proposals))
-    assert all(each.key == each.proposal["entityUrn"] for each in target.kafka.messages(target.topic))
+    assert all(
+        each.key == each.proposal["entityUrn"] for each in target.kafka.messages(target.topic)
+    )
 
 
 def test_a_urn_that_no_message_can_carry_is_rejected_alone(target: Target) -> None:
     proposals = [upsert("a"), upsert("broken \ud800 name"), upsert("b")]
     delivery = target.sink().deliver(proposals, Deadline.after(60))
-    assert (delivery.delivered, [rejection.item for rejection in delivery.rejected]) == (2, [proposals[1]])
+    assert (delivery.delivered, [rejection.item for rejection in delivery.rejected]) == (
+        2,
+        [proposals[1]],
+    )
     assert by_entity(target.stored()) == by_entity(contents([proposals[0], proposals[2]]))
 
 
-def test_a_message_that_is_too_large_is_rejected_alone(kafka: Kafka, schema_registry: SchemaRegistry) -> None:
+def test_a_message_that_is_too_large_is_rejected_alone(
+    kafka: Kafka, schema_registry: SchemaRegistry
+) -> None:
     target = Target(kafka, schema_registry, **{"max.message.bytes": "20000"})
     # Of one entity, so that its partition holds a batch with the culprit in the middle.
-    proposals = [upsert("a", title="1"), upsert("a", title="x" * 40_000), patch("a"), *upserts(300), upsert("a")]
+    proposals = [
+        upsert("a", title="1"),
+        upsert("a", title="x" * 40_000),
+        patch("a"),
+        *upserts(300),
+        upsert("a"),
+    ]
     delivery = target.sink().deliver(proposals, Deadline.after(60))
     assert (delivery.delivered, delivery.pending, delivery.problem) == (303, (), None)
     assert [rejection.item for rejection in delivery.rejected] == [proposals[1]]
@@ -95,7 +121,8 @@ def test_a_message_that_is_too_large_is_rejected_alone(kafka: Kafka, schema_regi
     # What stood in a refused batch was sent again, with all that comes after it in its entity.
     stored = by_entity(target.stored())
     latest = {
-        urn: [item for at, item in enumerate(found) if item not in found[at + 1 :]] for urn, found in stored.items()
+        urn: [item for at, item in enumerate(found) if item not in found[at + 1 :]]
+        for urn, found in stored.items()
     }
     assert latest == expected
 
@@ -116,7 +143,9 @@ def test_tls_can_have_its_own_authority_and_a_password(target: Target) -> None:
     assert by_entity(target.stored()) == by_entity(contents(upserts(3)))
 
 
-def test_a_wrong_password_is_reported_at_once(target: Target, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_password_is_reported_at_once(
+    target: Target, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     delivery = secure(target, "canary-wrong-password")()
     assert (delivery.delivered, delivery.pending) == (0, tuple(upserts(3)))
@@ -142,7 +171,9 @@ LIES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_what_answers_like_no_broker_costs_no_more_than_the_deadline(target: Target, lie: str) -> None:
+def test_what_answers_like_no_broker_costs_no_more_than_the_deadline(
+    target: Target, lie: str
+) -> None:
     """Garbage costs neither memory nor proposals. A false acknowledgement looks like a true one."""
 
     class Liar(BaseRequestHandler):
@@ -153,24 +184,32 @@ def test_what_answers_like_no_broker_costs_no_more_than_the_deadline(target: Tar
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with LoopbackServer(cast("Any", Liar)) as liar, not_outlasting(3):
-        delivery = target.sink(liar.url.removeprefix("http://")).deliver(upserts(3), Deadline.after(3))
+        delivery = target.sink(liar.url.removeprefix("http://")).deliver(
+            upserts(3), Deadline.after(3)
+        )
     assert (delivery.delivered, delivery.rejected, delivery.pending) == (0, (), tuple(upserts(3)))
     assert "Kafka" in str(delivery.problem)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 
 @cases("kafka")
-def test_an_unknown_client_option_is_reported(target: Target, connection: dict[str, Any], words: str) -> None:
+def test_an_unknown_client_option_is_reported(
+    target: Target, connection: dict[str, Any], words: str
+) -> None:
     delivery = target.sink(**connection).deliver(upserts(3), Deadline.after(20))
     assert len(delivery.pending) == 3
-    assert f"{target.sink().describe()} cannot be used with this connection" in str(delivery.problem)
+    assert f"{target.sink().describe()} cannot be used with this connection" in str(
+        delivery.problem
+    )
     assert words in str(delivery.problem)
 
 
 def test_a_missing_topic_is_reported(target: Target) -> None:
     # The client searches for it for half of the time, up to ten seconds.
     delivery = within(
-        lambda budget: target.sink(topic="no-such-topic").deliver(upserts(3), Deadline.after(budget)),
+        lambda budget: target.sink(topic="no-such-topic").deliver(
+            upserts(3), Deadline.after(budget)
+        ),
         lambda delivery: "Unknown topic" in str(delivery.problem),
         BUDGETS[1:],
     )
@@ -217,16 +256,30 @@ def test_a_check_reports_its_findings(target: Target, changes: dict[str, Any], w
 
 
 FAULTS = [
-    Fault[Target]("broker down", lambda target: target.kafka.stopped(), "is not available (127.0.0.1:"),
-    Fault[Target]("registry down", lambda target: target.registry.stopped(), "is not available (its schema registry: "),
+    Fault[Target](
+        "broker down", lambda target: target.kafka.stopped(), "is not available (127.0.0.1:"
+    ),
+    Fault[Target](
+        "registry down",
+        lambda target: target.registry.stopped(),
+        "is not available (its schema registry: ",
+    ),
     Fault[Target]("broker hangs", lambda target: target.kafka.frozen(), "is not available ("),
-    Fault[Target]("registry hangs", lambda target: target.registry.frozen(), "is not available (its schema registry: "),
+    Fault[Target](
+        "registry hangs",
+        lambda target: target.registry.frozen(),
+        "is not available (its schema registry: ",
+    ),
 ]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_proposals_arrive_after_the_fault(fault: Fault[Target], target: Target) -> None:
-    proposals = [proposal for number in range(20) for proposal in (upsert(f"job{number}"), patch(f"job{number}"))]
+    proposals = [
+        proposal
+        for number in range(20)
+        for proposal in (upsert(f"job{number}"), patch(f"job{number}"))
+    ]
     survive(fault, target, target.sink(), proposals)
     assert by_entity(target.stored()) == by_entity(contents(proposals))
 
@@ -236,7 +289,8 @@ def test_a_restarted_broker_loses_and_doubles_nothing(target: Target) -> None:
     proposals = upserts(20_000)
     deliveries: list[Delivery] = []
     thread = threading.Thread(
-        target=lambda: deliveries.append(target.sink().deliver(proposals, Deadline.after(60))), daemon=True
+        target=lambda: deliveries.append(target.sink().deliver(proposals, Deadline.after(60))),
+        daemon=True,
     )
     thread.start()
     while not target.kafka.messages(target.topic):

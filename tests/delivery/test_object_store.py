@@ -24,7 +24,9 @@ def run_event(moment: Any) -> Proposal:
 
 
 class Store:
-    """The used part of one of fsspec's file systems, which does what the test says, attempt by attempt."""
+    """The used part of one of fsspec's file systems, which does what the test says, attempt by
+    attempt.
+    """
 
     def __init__(self, outcomes: Iterable[Callable[[], object]] = ()) -> None:
         self.objects: dict[str, bytes] = {}
@@ -72,12 +74,20 @@ def test_names_sort_by_the_time_of_the_last_run_event() -> None:
 @pytest.mark.parametrize("moment", [None, "1767225600007", -1, 10**18, 1.5])
 def test_an_invalid_time_is_not_in_the_name(moment: Any) -> None:
     assert _object_name([run_event(moment)], b"").startswith("undated-")
-    assert _object_name([run_event(moment), run_event(0)], b"").startswith("1970-01-01T000000.000Z-")
+    assert _object_name([run_event(moment), run_event(0)], b"").startswith(
+        "1970-01-01T000000.000Z-"
+    )
 
 
 def test_failures_that_may_pass_are_retried() -> None:
     waits: list[float] = []
-    store = Store([failing(OSError("reset")), failing(RuntimeError("of a client")), failing(TimeoutError("slow"))])
+    store = Store(
+        [
+            failing(OSError("reset")),
+            failing(RuntimeError("of a client")),
+            failing(TimeoutError("slow")),
+        ]
+    )
     assert deliver(store, upserts(3), waits).delivered == 3
     assert (waits, len(store.objects)) == ([0.5, 1.0, 2.0], 1)
 
@@ -111,8 +121,14 @@ def test_keys_that_may_only_write_are_enough() -> None:
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
-        (PermissionError("Forbidden"), "refuses the connection's credentials (Forbidden): check the keys"),
-        (OSError("Forbidden: b/a"), "refuses the connection's credentials (Forbidden: b/a): check the keys"),  # GCS
+        (
+            PermissionError("Forbidden"),
+            "refuses the connection's credentials (Forbidden): check the keys",
+        ),
+        (
+            OSError("Forbidden: b/a"),
+            "refuses the connection's credentials (Forbidden: b/a): check the keys",
+        ),  # GCS
         (FileNotFoundError("no bucket"), "cannot be used with this connection (no bucket)."),
     ],
 )
@@ -127,7 +143,11 @@ def test_failures_that_will_not_pass_are_reported_at_once(error: Exception, verd
     ("error", "verdict", "said"),
     [
         (FileNotFoundError("no such key"), CheckStatus.GOOD, "answers"),
-        (PermissionError("Access Denied"), CheckStatus.WARNING, "does not let us read (Access Denied)"),
+        (
+            PermissionError("Access Denied"),
+            CheckStatus.WARNING,
+            "does not let us read (Access Denied)",
+        ),
         (ConnectionError("refused"), CheckStatus.BAD, "is not available (refused)"),
     ],
 )
@@ -138,6 +158,8 @@ def test_a_check_only_reads(error: Exception, verdict: CheckStatus, said: str) -
             raise error
 
     store = Asked()
-    (finding,) = ObjectStoreSink(ObjectStorage(cast("Any", store), "bucket", "s3://bucket")).check(Deadline.after(60))
+    (finding,) = ObjectStoreSink(ObjectStorage(cast("Any", store), "bucket", "s3://bucket")).check(
+        Deadline.after(60)
+    )
     assert (finding.status, store.objects) == (verdict, {})
     assert said in finding.message

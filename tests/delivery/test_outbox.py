@@ -25,7 +25,17 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 )
 from airflow_provider_spark_datahub.delivery.outbox.format import seal
 from tests.cases import cases
-from tests.delivery.outboxes import DAG, RUN, TASK, Recording, files, key, outbox_at, put, receipts_in
+from tests.delivery.outboxes import (
+    DAG,
+    RUN,
+    TASK,
+    Recording,
+    files,
+    key,
+    outbox_at,
+    put,
+    receipts_in,
+)
 from tests.delivery.samples import patch, upsert, upserts
 
 
@@ -75,7 +85,13 @@ def test_an_entry_is_json_lines_with_its_manifest_first(tmp_path: Path) -> None:
 
 def test_entries_are_listed_by_attempt_and_age(tmp_path: Path) -> None:
     names = [put(outbox_at(tmp_path), key(number)).name for number in (10, 2, 1, 2, 11)]
-    assert outbox_at(tmp_path).names(key().instance) == [names[2], names[1], names[3], names[0], names[4]]
+    assert outbox_at(tmp_path).names(key().instance) == [
+        names[2],
+        names[1],
+        names[3],
+        names[0],
+        names[4],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +109,10 @@ def test_entries_are_listed_by_attempt_and_age(tmp_path: Path) -> None:
 )
 def test_any_ids_give_safe_names(tmp_path: Path, task_id: str, map_index: int) -> None:
     outbox = outbox_at(tmp_path / "deep" / "outbox")
-    others = [put(outbox, key(task_id="a b")), put(outbox, key(task_id=task_id, map_index=map_index + 1))]
+    others = [
+        put(outbox, key(task_id="a b")),
+        put(outbox, key(task_id=task_id, map_index=map_index + 1)),
+    ]
     entry = put(outbox, key(task_id=task_id, map_index=map_index), connection="../c \ud800")
     assert max(len(name) for name in Path(str(entry)).parts) <= 255
     assert list(outbox.entries(key(task_id=task_id, map_index=map_index).instance)) == [entry]
@@ -113,7 +132,12 @@ def test_a_delivered_entry_leaves_a_receipt(tmp_path: Path) -> None:
     assert not (tmp_path / "pending").exists()
     (receipt,) = receipts_in(outbox)
     assert (receipt.key, receipt.connection_id, receipt.state) == (key(), "datahub", "delivered")
-    assert (receipt.collected, receipt.delivered, receipt.rejected, receipt.stored) == (3, 3, 0, True)
+    assert (receipt.collected, receipt.delivered, receipt.rejected, receipt.stored) == (
+        3,
+        3,
+        0,
+        True,
+    )
     assert len(receipt.upserts) == 2  # a patch replaces nothing
 
 
@@ -121,12 +145,19 @@ def test_pending_stays_and_rejected_goes_to_the_quarantine(tmp_path: Path) -> No
     outbox = outbox_at(tmp_path)
     entry = put(outbox, proposals=4)
     first, second, third, _ = sent = entry.items()
-    rest = entry.settle(Delivery(1, (Rejection(second, "no such field: größe"),), (first, third), "later"), sent)
+    rest = entry.settle(
+        Delivery(1, (Rejection(second, "no such field: größe"),), (first, third), "later"), sent
+    )
     assert rest is not None
     assert list(outbox.entries()) == [rest]
     assert rest.items() == (first, third)
     manifest = rest.manifest
-    assert (manifest.collected, manifest.pending, manifest.delivered, manifest.rejected) == (4, 2, 1, 1)
+    assert (manifest.collected, manifest.pending, manifest.delivered, manifest.rejected) == (
+        4,
+        2,
+        1,
+        1,
+    )
     (quarantined,) = files(tmp_path / "quarantined")
     head, line = quarantined.read_text(encoding="utf-8").splitlines()
     assert json.loads(head)["key"]["task_id"] == TASK
@@ -138,11 +169,17 @@ def test_pending_stays_and_rejected_goes_to_the_quarantine(tmp_path: Path) -> No
     assert len(files(tmp_path / "quarantined")) == 2
 
 
-def test_an_entry_that_stays_says_why_and_the_same_reason_again_writes_nothing(tmp_path: Path) -> None:
+def test_an_entry_that_stays_says_why_and_the_same_reason_again_writes_nothing(
+    tmp_path: Path,
+) -> None:
     outbox = outbox_at(tmp_path)
     entry = put(outbox)
     path, pending = Path(str(entry)), entry.items()
-    for problem, is_written in (("not available", True), ("not available", False), ("no such connection", True)):
+    for problem, is_written in (
+        ("not available", True),
+        ("not available", False),
+        ("no such connection", True),
+    ):
         before = path.stat().st_ino
         left = entry.settle(Delivery(0, pending=pending, problem=problem), pending)
         assert left is not None
@@ -182,7 +219,9 @@ def test_a_full_outbox_refuses_new_entries_and_keeps_pending_ones(tmp_path: Path
     size = Path(str(put(outbox_at(tmp_path)))).stat().st_size
     outbox = outbox_at(tmp_path, OutboxLimits(max_bytes=2 * size))
     put(outbox, key(2))
-    with pytest.raises(OutboxError, match=rf"{tmp_path} is full: it holds {2 * size} bytes, .*outbox_max_bytes"):
+    with pytest.raises(
+        OutboxError, match=rf"{tmp_path} is full: it holds {2 * size} bytes, .*outbox_max_bytes"
+    ):
         put(outbox, key(3))
     assert [entry.manifest.key.try_number for entry in outbox.entries()] == [1, 2]
     next(outbox.entries()).discard()
@@ -235,7 +274,9 @@ def test_a_process_measures_the_outbox_once_a_minute(tmp_path: Path) -> None:
     assert {*storage.listed} == {f"receipts/{key().task}"}
 
 
-def test_an_outbox_that_cannot_be_listed_takes_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outbox_that_cannot_be_listed_takes_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # As a store with a hundred thousand entries, whose listing takes longer than a task may wait.
     outbox = outbox_at(tmp_path, OutboxLimits(max_bytes=2_000))
 
@@ -248,7 +289,9 @@ def test_an_outbox_that_cannot_be_listed_takes_entries(tmp_path: Path, monkeypat
         put(outbox, proposals=20)
 
 
-def test_a_nearly_full_disk_takes_leases_and_receipts_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nearly_full_disk_takes_leases_and_receipts_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # What drains need stays free; copies of delivered proposals and old receipts give way.
     outbox, free = outbox_at(tmp_path), {"beside copies": 2**30}
     begun, _ = outbox.begin(key(), connection_id="datahub", events=None, redo={})
@@ -286,7 +329,10 @@ def test_a_nearly_full_disk_takes_leases_and_receipts_only(tmp_path: Path, monke
         (lambda content: content[:0], "has no end"),
         (lambda content: content[:100], "has no end"),
         (lambda content: content[:-1], "bytes follow its first line, which announces"),
-        (lambda content: content[: content.rstrip().rfind(b"\n") + 1], "bytes follow its first line"),
+        (
+            lambda content: content[: content.rstrip().rfind(b"\n") + 1],
+            "bytes follow its first line",
+        ),
         (lambda content: b"\x00" * len(content), "has no end"),
         (lambda content: b"\x00" * 99 + content, "not valid JSON"),
         (lambda content: b"\xff\xfe" + content, "not valid JSON"),
@@ -294,8 +340,14 @@ def test_a_nearly_full_disk_takes_leases_and_receipts_only(tmp_path: Path, monke
         (lambda content: b"[" * 100_000 + content, "not valid JSON"),
         (lambda content: b"[]\n" + content, "not a manifest"),
         (lambda content: content.replace(b'"dag_id"', b'"dag"', 1), "does not match its checksum"),
-        (lambda content: content.replace(b'"version":3', b'"version":2', 1), "does not match its checksum"),
-        (lambda content: content.replace(b'"entityUrn"', b'"entityUrm"', 1), "do not match their checksum"),
+        (
+            lambda content: content.replace(b'"version":3', b'"version":2', 1),
+            "does not match its checksum",
+        ),
+        (
+            lambda content: content.replace(b'"entityUrn"', b'"entityUrm"', 1),
+            "do not match their checksum",
+        ),
     ],
 )
 def test_a_corrupt_entry_is_set_aside_with_the_reason(
@@ -318,7 +370,9 @@ def test_a_corrupt_entry_is_set_aside_with_the_reason(
 
 
 @cases("outbox")
-def test_a_manifest_with_a_wrong_field_is_set_aside(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+def test_a_manifest_with_a_wrong_field_is_set_aside(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
     outbox = outbox_at(tmp_path)
     entry = put(outbox, proposals=[])
     fields = structs.asdict(entry.manifest) | changes
@@ -335,7 +389,11 @@ def test_the_fields_of_a_later_release_are_kept(tmp_path: Path) -> None:
     outbox, sink = outbox_at(tmp_path), Recording()
     entry = put(outbox, proposals=2)
     manifest, *lines = Path(str(entry)).read_bytes().splitlines(keepends=True)
-    fields = {name: value for name, value in json.loads(manifest).items() if name not in ("body", "sha256")}
+    fields = {
+        name: value
+        for name, value in json.loads(manifest).items()
+        if name not in ("body", "sha256")
+    }
     line = seal({**fields, "more": [1]}, lines)
     Path(str(entry)).write_bytes(line + b"".join(lines))
     (read,) = outbox.entries()
@@ -349,11 +407,19 @@ def test_the_fields_of_a_later_release_are_kept(tmp_path: Path) -> None:
 def test_a_proposal_with_a_wrong_part_cannot_be_read(tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path)
     entry = put(outbox, proposals=1)
-    wrong = {"entityType": [1], "entityUrn": [1], "changeType": [1], "aspectName": [1], "aspect": [1]}
+    wrong = {
+        "entityType": [1],
+        "entityUrn": [1],
+        "changeType": [1],
+        "aspectName": [1],
+        "aspect": [1],
+    }
     for part, value in (*wrong.items(), ("changeType", "DELETE")):
         line = json.dumps({**upserts(1)[0].to_obj(), part: value}).encode() + b"\n"
         Path(str(entry)).write_bytes(seal(entry.manifest, [line]) + line)
-        with pytest.raises(EntryFormatError, match=f"is not a proposal: .*{part}|has the change type 'DELETE'"):
+        with pytest.raises(
+            EntryFormatError, match=f"is not a proposal: .*{part}|has the change type 'DELETE'"
+        ):
             entry.items()
 
 
@@ -379,7 +445,9 @@ def test_an_entry_of_another_version_is_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("airflow_provider_spark_datahub.delivery.outbox.format._FORMAT_VERSION", version)
+        patched.setattr(
+            "airflow_provider_spark_datahub.delivery.outbox.format._FORMAT_VERSION", version
+        )
         path = Path(str(put(outbox_at(tmp_path))))
     if version == 2:  # without checksums
         path.write_bytes(b'{"format": "spark-datahub-outbox", "version": 2, "key": {}}\n')
@@ -390,11 +458,15 @@ def test_an_entry_of_another_version_is_left_alone(
 
 def test_an_outbox_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutboxError, match=rf"Cannot write to the outbox {tmp_path}/file: Not a directory"):
+    with pytest.raises(
+        OutboxError, match=rf"Cannot write to the outbox {tmp_path}/file: Not a directory"
+    ):
         put(outbox_at(tmp_path / "file"))
 
 
-def test_an_entry_that_cannot_be_read_or_moved_is_logged_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_entry_that_cannot_be_read_or_moved_is_logged_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     outbox = outbox_at(tmp_path)
     unreadable, bad, good = (put(outbox, key(number)) for number in (1, 2, 3))
     Path(str(unreadable)).unlink()
@@ -403,6 +475,7 @@ def test_an_entry_that_cannot_be_read_or_moved_is_logged_only(tmp_path: Path, ca
     (tmp_path / "corrupt").write_text("in the way")
     assert list(outbox.entries()) == [good]
     assert (
-        f"{unreadable} is corrupt ({unreadable} is not a regular file (lrwxrwxrwx)) and cannot be moved" in caplog.text
+        f"{unreadable} is corrupt ({unreadable} is not a regular file (lrwxrwxrwx)) and cannot be moved"
+        in caplog.text
     )
     assert f"{bad} is corrupt" in caplog.text

@@ -1,4 +1,6 @@
-"""An outbox with damaged files: nothing crashes, nothing is delivered altered, and the undamaged entries go on."""
+"""An outbox with damaged files: nothing crashes, nothing is delivered altered, and the undamaged
+entries go on.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def text_of(item: Proposal) -> str:
 class Sample:
     """An outbox with files of every kind.
 
-    :param kinds: for each kind of file, the names of one that is damaged and of one that stays whole.
+    :param kinds: for each kind of file, the names of one that is damaged and of one that stays
+        whole.
     :param promised: for the name of each file, what has to arrive as long as it is whole.
     """
 
@@ -63,10 +66,16 @@ def sample() -> Sample:
         promised[name] = [text_of(item) for item in items]
 
     for twin in ("victim", "whole"):
-        items = [upsert(f"{twin}-a", "größe"), patch(f"{twin}-a"), upsert(f"{twin}-b", "half \ud800 pair")]
+        items = [
+            upsert(f"{twin}-a", "größe"),
+            patch(f"{twin}-a"),
+            upsert(f"{twin}-b", "half \ud800 pair"),
+        ]
         remember("entry", put(outbox, key(task_id=f"{twin}-entry"), items).name.path, items)
         redo = {"name": f"{twin}-redo", "number": 1.5}
-        begun, _ = outbox.begin(key(task_id=f"{twin}-redo"), connection_id="datahub", events="/x", redo=redo)
+        begun, _ = outbox.begin(
+            key(task_id=f"{twin}-redo"), connection_id="datahub", events="/x", redo=redo
+        )
         remember("unfinished", begun.name.path, [upsert(f"{twin}-redo", "1.5")])
         parts = [upsert(f"{twin}-good"), upsert(f"{twin}-bad")]
         partly = put(outbox, key(task_id=f"{twin}-parts"), parts)
@@ -79,12 +88,16 @@ def sample() -> Sample:
         done = put(outbox, key(2, task_id=f"{twin}-done"), [upsert(f"{twin}-new")])
         before = {*storage.objects}
         done.settle(Delivery(1, stored=True), done.items())
-        (receipt,) = {name for name in {*storage.objects} - before if not name.startswith("delivered/")}
+        (receipt,) = {
+            name for name in {*storage.objects} - before if not name.startswith("delivered/")
+        }
         remember("receipt", receipt)
         lease = Lease.take(storage, (f"{twin}-nobody", "00000000"))
         assert lease is not None
         remember("lease", lease.name)
-    return Sample(storage.objects, {kind: (one, two) for kind, (one, two) in kinds.items()}, promised)
+    return Sample(
+        storage.objects, {kind: (one, two) for kind, (one, two) in kinds.items()}, promised
+    )
 
 
 def finish(entry: Entry, _: bool) -> Entry:
@@ -120,8 +133,11 @@ NOT_FILES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.slow
-def test_flipped_bits_stop_no_drain_and_are_never_delivered(caplog: pytest.LogCaptureFixture) -> None:
-    # No single bit of any file stops a drain, or reaches DataHub; the file with the bit is set aside.
+def test_flipped_bits_stop_no_drain_and_are_never_delivered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # No single bit of any file stops a drain, or reaches DataHub; the file with the bit is set
+    # aside.
     caplog.set_level("CRITICAL")
     whole, chance = sample(), random.Random(20260101)
     every = sorted(text for texts in whole.promised.values() for text in texts)
@@ -134,9 +150,15 @@ def test_flipped_bits_stop_no_drain_and_are_never_delivered(caplog: pytest.LogCa
             storage.objects[victim] = flipped(storage.objects[victim], chance)
         arrived = deliver_everything(Outbox(storage))
         assert {*arrived} <= {*every}, "delivered altered"
-        must = [text for name, texts in whole.promised.items() if name not in victims for text in texts]
+        must = [
+            text for name, texts in whole.promised.items() if name not in victims for text in texts
+        ]
         assert not {*must} - {*arrived}, "an undamaged entry was not delivered"
-        set_aside = [name for name in storage.objects if name.startswith("corrupt/") and name.endswith(".jsonl")]
+        set_aside = [
+            name
+            for name in storage.objects
+            if name.startswith("corrupt/") and name.endswith(".jsonl")
+        ]
         assert len(set_aside) == sum(bool(whole.promised[victim]) for victim in victims)
         assert not [name for name in storage.objects if name.startswith("pending/")]
 
@@ -146,7 +168,9 @@ def test_flipped_bits_beside_the_entries(caplog: pytest.LogCaptureFixture) -> No
     # Edges, parts of receipts, the copies that pages show: read as they were, or not at all.
     caplog.set_level("CRITICAL")
     storage, chance = MemoryStorage(), random.Random(20260102)
-    edges = EdgeRecord(key(), "datahub", 1_000, 1_000, {"urn:li:dataJob:x": ("/inputDatasetEdges/a",)})
+    edges = EdgeRecord(
+        key(), "datahub", 1_000, 1_000, {"urn:li:dataJob:x": ("/inputDatasetEdges/a",)}
+    )
     EdgeRecords(storage).write(edges, max_age=1e9)
     outbox = Outbox(storage)
     older, newer = [upsert("job", "1"), upsert("own", "1")], [upsert("job", "2")]
@@ -162,14 +186,24 @@ def test_flipped_bits_beside_the_entries(caplog: pytest.LogCaptureFixture) -> No
         records = OutboxRecords(Outbox(damaged)).of([key(run_id="newer")])
         shown = {text_of(item) for record in records for item in record.proposals}
         assert {text_of(upsert("late"))} <= shown <= {*map(text_of, (*newer, upsert("late")))}
-        assert EdgeRecords(damaged).of_task(edges.key.dag_id, edges.key.task_id, "datahub") in ([], [edges])
+        assert EdgeRecords(damaged).of_task(edges.key.dag_id, edges.key.task_id, "datahub") in (
+            [],
+            [edges],
+        )
         arrived = deliver_everything(Outbox(damaged))
-        assert {*map(text_of, (older[1], upsert("late")))} <= {*arrived} <= {*map(text_of, (*older, upsert("late")))}
+        assert (
+            {*map(text_of, (older[1], upsert("late")))}
+            <= {*arrived}
+            <= {*map(text_of, (*older, upsert("late")))}
+        )
 
 
 @pytest.mark.slow
-def test_names_that_are_not_regular_files_are_never_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    # Opening a FIFO would block for ever. Nothing of the kind is opened, wherever it is in an outbox.
+def test_names_that_are_not_regular_files_are_never_opened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Opening a FIFO would block for ever. Nothing of the kind is opened, wherever it is in an
+    # outbox.
     caplog.set_level("CRITICAL")
     whole = sample()
     for number, make in enumerate(NOT_FILES.values()):
@@ -211,7 +245,11 @@ def test_files_larger_than_the_memory_are_not_read(
     )
     assert _read_receipt(outbox.storage, whole.kinds["receipt"][0]) is None
     warnings = "\n".join(record.getMessage() for record in caplog.records)
-    assert "bytes follow its first line" in warnings if keeps_content else "its first line has no end" in warnings
+    assert (
+        "bytes follow its first line" in warnings
+        if keeps_content
+        else "its first line has no end" in warnings
+    )
     assert f"has {2**40} bytes, and at most {2**26} are read" in warnings
 
 
@@ -228,18 +266,25 @@ def test_a_large_entry_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(sink.arrived) == 100
 
 
-def _read_little(storage: LocalStorage, read: Callable[..., bytes], name: str, *, most: int = 2_000) -> bytes:
+def _read_little(
+    storage: LocalStorage, read: Callable[..., bytes], name: str, *, most: int = 2_000
+) -> bytes:
     return read(storage, name, most=most)
 
 
 def test_foreign_folders_hide_no_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Neither endless depth, nor names that are not text, nor a folder that cannot be listed hides the entries.
+    # Neither endless depth, nor names that are not text, nor a folder that cannot be listed hides
+    # the entries.
     outbox = Outbox(LocalStorage(tmp_path))
     entry = put(outbox)
-    Path(os.fsdecode(os.fsencode(tmp_path / "pending") + b"/\xff\xfe" + b"/d" * 300)).mkdir(parents=True)
+    Path(os.fsdecode(os.fsencode(tmp_path / "pending") + b"/\xff\xfe" + b"/d" * 300)).mkdir(
+        parents=True
+    )
     (tmp_path / "pending/locked").mkdir()
     (tmp_path / entry.name.path.replace("try-00001", "try-" + "9" * 200)).write_bytes(b"")
-    (tmp_path / entry.name.path.replace("try-00001", "try-\u0661\u0661\u0661\u0661\u0661")).write_bytes(b"")
+    (
+        tmp_path / entry.name.path.replace("try-00001", "try-\u0661\u0661\u0661\u0661\u0661")
+    ).write_bytes(b"")
     scandir = os.scandir
 
     def refuse(path: str | Path) -> Any:
@@ -252,7 +297,9 @@ def test_foreign_folders_hide_no_entries(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("kind", ["file", "fifo", "loop"])
-@pytest.mark.parametrize("folder", [Folder.PENDING, Folder.RECEIPTS, Folder.DELIVERED, Folder.QUARANTINED])
+@pytest.mark.parametrize(
+    "folder", [Folder.PENDING, Folder.RECEIPTS, Folder.DELIVERED, Folder.QUARANTINED]
+)
 def test_something_else_in_place_of_a_folder_stops_no_drain(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, folder: Folder, kind: str
 ) -> None:

@@ -45,9 +45,11 @@ def test_a_lease_has_one_holder_at_a_time(tmp_path: Path) -> None:
     assert taken(storage).until.remaining() > 50
 
 
-def test_exactly_one_of_simultaneous_takers_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Each looks when all have written. If all gave way, drainers of a slow store would meet again and again, and none
-    # would deliver anything.
+def test_exactly_one_of_simultaneous_takers_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each looks when all have written. If all gave way, drainers of a slow store would meet again
+    # and again, and none would deliver anything.
     monkeypatch.setattr(lease_module, "_LOOKS", 3_000)
     all_together = threading.Barrier(3, timeout=PATIENCE)
 
@@ -64,7 +66,10 @@ def test_exactly_one_of_simultaneous_takers_holds_it(tmp_path: Path, monkeypatch
             return listed
 
     found: list[Lease | None] = []
-    threads = [threading.Thread(target=lambda: found.append(Lease.take(Meeting(tmp_path), GROUP))) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: found.append(Lease.take(Meeting(tmp_path), GROUP)))
+        for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -127,13 +132,21 @@ def test_a_lease_is_respected_for_an_hour_at_most(tmp_path: Path) -> None:
         storage.write(name, [seal({**holder, "expires_ms": expires_ms})])
         taken(storage).release()
     for expires in (b"1e999", b"Infinity", b'"soon"', b"null"):
-        text = seal({**holder, "expires_ms": 4_711}).rpartition(b',"sha256"')[0].replace(b"4711", expires)
-        storage.write(name, [text + b',"sha256":"' + hashlib.sha256(text).hexdigest().encode() + b'"}\n'])
+        text = (
+            seal({**holder, "expires_ms": 4_711})
+            .rpartition(b',"sha256"')[0]
+            .replace(b"4711", expires)
+        )
+        storage.write(
+            name, [text + b',"sha256":"' + hashlib.sha256(text).hexdigest().encode() + b'"}\n']
+        )
         taken(storage).release()
     assert files(tmp_path) == []
 
 
-def test_an_error_while_it_is_taken_leaves_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_it_is_taken_leaves_no_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Neither if the lease can be removed, nor if that fails, too.
     storage = LocalStorage(tmp_path)
     names = storage.names
@@ -144,7 +157,9 @@ def test_an_error_while_it_is_taken_leaves_no_lease(tmp_path: Path, monkeypatch:
     for removable in (True, False):
         with monkeypatch.context() as patched:
             listings = iter((names, fail))
-            patched.setattr(storage, "names", lambda folder, listings=listings: next(listings)(folder))
+            patched.setattr(
+                storage, "names", lambda folder, listings=listings: next(listings)(folder)
+            )
             if not removable:
                 patched.setattr(storage, "remove", fail)
             with pytest.raises(OSError, match="Input/output error"):
@@ -203,12 +218,20 @@ def test_a_process_is_gone_if_it_ended_or_another_one_has_its_number() -> None:
     assert is_gone(machine(), os.getpid(), started - 1)
     assert not is_gone(machine(), os.getpid(), started)
     assert process_start(2**22 + 1) is None
-    for on, number in ((machine(), os.getpid()), ("another host", 2**22 + 1), ("", 1), (machine(), 10**30)):
+    for on, number in (
+        (machine(), os.getpid()),
+        ("another host", 2**22 + 1),
+        ("", 1),
+        (machine(), 10**30),
+    ):
         assert not is_gone(on, number), (on, number)
 
 
-def test_hosts_and_containers_that_share_name_and_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The first namespace has the same number on every host: the boot and the container keep them apart.
+def test_hosts_and_containers_that_share_name_and_namespace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first namespace has the same number on every host: the boot and the container keep them
+    # apart.
     here = machine()
     try:
         other_boot, container = tmp_path / "boot_id", tmp_path / "mountinfo"
@@ -218,7 +241,9 @@ def test_hosts_and_containers_that_share_name_and_namespace(tmp_path: Path, monk
         )
         for name, path in (("_BOOT_ID", other_boot), ("_MOUNTS", container)):
             with monkeypatch.context() as patched:
-                patched.setattr(f"airflow_provider_spark_datahub.delivery.outbox.processes.{name}", path)
+                patched.setattr(
+                    f"airflow_provider_spark_datahub.delivery.outbox.processes.{name}", path
+                )
                 machine.cache_clear()
                 assert machine() != here
                 assert not is_gone(here, 2**22 + 1)
@@ -243,7 +268,8 @@ sys.stdin.read()
 
 @pytest.mark.slow
 def test_processes_of_two_namespaces_with_the_same_number_are_kept_apart(tmp_path: Path) -> None:
-    # As in two containers of one host: to each of them, the other's process is one of its own numbers.
+    # As in two containers of one host: to each of them, the other's process is one of its own
+    # numbers.
     command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if shutil.which("unshare") is None:
         pytest.skip("unshare is not installed")
@@ -253,7 +279,9 @@ def test_processes_of_two_namespaces_with_the_same_number_are_kept_apart(tmp_pat
 
     def start(*known: str) -> tuple[subprocess.Popen[str], list[str]]:
         code = [sys.executable, "-c", _IN_A_NAMESPACE, str(tmp_path), *known]
-        process = subprocess.Popen([*command, *code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [*command, *code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert process.stdout is not None
         return process, process.stdout.readline().strip().split("|")
 

@@ -1,6 +1,8 @@
-"""A model check of the outbox: any order of its steps, with crashes between any two, two hosts, and clocks that jump.
+"""A model check of the outbox: any order of its steps, with crashes between any two, two hosts, and
+clocks that jump.
 
-``OUTBOX_MODEL_EXAMPLES=5000 pytest tests/delivery/test_outbox_model.py`` explores more than CI does.
+``OUTBOX_MODEL_EXAMPLES=5000 pytest tests/delivery/test_outbox_model.py`` explores more than CI
+does.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class Crash(BaseException):
 
 
 class World:
-    """State that outlives a process: the objects of the storage, the clocks of two hosts, and DataHub."""
+    """State that outlives a process: the objects of the storage, the clocks of two hosts, and
+    DataHub.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -47,7 +51,9 @@ class HostStorage(MemoryStorage):
     :param steps: what happens before the so-many-th step that reads, lists or changes something.
     """
 
-    def __init__(self, world: World, steps: dict[int, Callable[[], object]] | None = None, host: int = 0) -> None:
+    def __init__(
+        self, world: World, steps: dict[int, Callable[[], object]] | None = None, host: int = 0
+    ) -> None:
         super().__init__(world.objects)
         self._world = world
         self._host = host
@@ -157,10 +163,18 @@ class OutboxModel(RuleBasedStateMachine):
 
     @rule(task=st.sampled_from("ab"), other=st.integers(1, 12), takes=st.sampled_from([0, 1, 9]))
     def drain_one_run(self, task: str, other: int, takes: int) -> None:
-        """Deliver only the oldest run, as a task's end does. In the middle, another host drains the rest."""
+        """Deliver only the oldest run, as a task's end does. In the middle, another host drains the
+        rest.
+        """
         outbox = self.outbox({other: self.drain_the_rest})
-        runs = [name for name in outbox.names() if EntryName.parse(name.path) and f".{task}-" in name.instance]
-        self.run_drain(outbox, takes=takes, names=[name for name in runs if name.instance == runs[0].instance])
+        runs = [
+            name
+            for name in outbox.names()
+            if EntryName.parse(name.path) and f".{task}-" in name.instance
+        ]
+        self.run_drain(
+            outbox, takes=takes, names=[name for name in runs if name.instance == runs[0].instance]
+        )
 
     def drain_the_rest(self) -> None:
         outbox = self.outbox()
@@ -168,12 +182,14 @@ class OutboxModel(RuleBasedStateMachine):
         before = set(self.world.arrived)
         self.run_drain(outbox)
         for path, (_, _, own) in self.promised.items():
-            assert EntryName.parse(path) not in held or own in before or own not in self.world.arrived, (
-                "delivered under somebody else's lease"
-            )
+            assert (
+                EntryName.parse(path) not in held or own in before or own not in self.world.arrived
+            ), "delivered under somebody else's lease"
 
     def is_held(self, entry: EntryName) -> bool:
-        """Return whether a lease of an entry is in force; that of a killed drainer is, too, until it expires."""
+        """Return whether a lease of an entry is in force; that of a killed drainer is, too, until
+        it expires.
+        """
         for name in [name for name in self.world.objects if name.startswith("leases/")]:
             holder = unseal(self.world.objects[name], dict)[0]
             groups = [tuple(group) for group in holder.get("groups", [])]
@@ -183,7 +199,9 @@ class OutboxModel(RuleBasedStateMachine):
                 return True
         return False
 
-    def run_drain(self, outbox: Outbox, *, takes: int = 9, rejects: int | None = None, names: Any = None) -> None:
+    def run_drain(
+        self, outbox: Outbox, *, takes: int = 9, rejects: int | None = None, names: Any = None
+    ) -> None:
         sink = DataHub(self.world, takes, rejects)
         drain = Drain(outbox, lambda _: (sink, None), sleep=lambda _: None)
         try:
@@ -224,11 +242,17 @@ class OutboxModel(RuleBasedStateMachine):
     def nothing_is_lost(self) -> None:
         """Check that everything promised is pending, delivered, or in the quarantine."""
         quarantined = b"".join(
-            content for name, content in self.world.objects.items() if name.startswith("quarantined/")
+            content
+            for name, content in self.world.objects.items()
+            if name.startswith("quarantined/")
         )
-        pending = b"".join(content for name, content in self.world.objects.items() if name.startswith("pending/"))
+        pending = b"".join(
+            content for name, content in self.world.objects.items() if name.startswith("pending/")
+        )
         for path, (_, _, own) in self.promised.items():
-            somewhere = own in self.world.arrived or own.encode() in quarantined or own.encode() in pending
+            somewhere = (
+                own in self.world.arrived or own.encode() in quarantined or own.encode() in pending
+            )
             assert somewhere, f"{path} is lost"
 
     def shown(self, task: str) -> int:
@@ -240,7 +264,9 @@ class OutboxModel(RuleBasedStateMachine):
         self.requeue(None)
         for _ in range(2):
             self.run_drain(self.outbox())
-        assert [name for name in self.world.objects if name.startswith(("pending/", "corrupt/"))] == []
+        assert [
+            name for name in self.world.objects if name.startswith(("pending/", "corrupt/"))
+        ] == []
         for task, version, own in self.promised.values():
             assert self.shown(task) >= version
             assert own in self.world.arrived
@@ -278,7 +304,8 @@ def test_a_requeued_entry_overwrites_nothing_although_receipts_gave_way() -> Non
 
 
 def test_a_drain_remembers_a_run_that_is_delivered_in_part_for_all_older_ones() -> None:
-    # Such a run has no receipt yet, only the part of one. Random orders come to it once in a thousand times.
+    # Such a run has no receipt yet, only the part of one. Random orders come to it once in a
+    # thousand times.
     model = OutboxModel()
     model.put("a", new_run=False, crash=None)
     model.put("a", new_run=True, crash=None)
@@ -294,11 +321,15 @@ def test_a_drain_remembers_a_run_that_is_delivered_in_part_for_all_older_ones() 
 
 
 _YEAR_MS = 365 * 24 * HOUR_MS
-_SKEWS = st.sampled_from([0, HOUR_MS // 2, 2 * HOUR_MS, -2 * HOUR_MS, 10 * _YEAR_MS, -10 * _YEAR_MS])
+_SKEWS = st.sampled_from(
+    [0, HOUR_MS // 2, 2 * HOUR_MS, -2 * HOUR_MS, 10 * _YEAR_MS, -10 * _YEAR_MS]
+)
 
 
 class ClockModel(OutboxModel):
-    """The same on two hosts whose clocks may jump at any moment. Older versions may then arrive late."""
+    """The same on two hosts whose clocks may jump at any moment. Older versions may then arrive
+    late.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -325,10 +356,13 @@ class ClockModel(OutboxModel):
         """Check it at the end alone."""
 
     def teardown(self) -> None:
-        """Check that hours later all has arrived, and that what comes then is not silenced by what came before."""
+        """Check that hours later all has arrived, and that what comes then is not silenced by what
+        came before.
+        """
         self.world.skews_ms = [0, 0]
         self.requeue(None)
-        # No lease is respected for longer than an hour. One that is dated ahead is at first ignored, later respected.
+        # No lease is respected for longer than an hour. One that is dated ahead is at first
+        # ignored, later respected.
         for _ in range(3):
             self.world.now_ms += HOUR_MS + 3_000
             self.run_drain(self.outbox())
@@ -336,7 +370,11 @@ class ClockModel(OutboxModel):
             self.put(task, new_run=True, crash=None)
             self.run_drain(self.outbox())
             assert self.shown(task) == self.version
-        assert not [name for name in self.world.objects if name.startswith(("pending/", "corrupt/", "quarantined/"))]
+        assert not [
+            name
+            for name in self.world.objects
+            if name.startswith(("pending/", "corrupt/", "quarantined/"))
+        ]
         assert {own for _, _, own in self.promised.values()} <= self.world.arrived
 
 

@@ -1,4 +1,6 @@
-"""What an outbox keeps beside its entries: receipts, the quarantine, and what pages show of attempts."""
+"""What an outbox keeps beside its entries: receipts, the quarantine, and what pages show of
+attempts.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,16 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 from airflow_provider_spark_datahub.delivery.outbox.drain import _MOST_INSTANCES
 from airflow_provider_spark_datahub.delivery.outbox.format import seal
 from tests.cases import cases
-from tests.delivery.outboxes import MemoryStorage, Recording, files, key, outbox_at, proposals_in, put, receipts_in
+from tests.delivery.outboxes import (
+    MemoryStorage,
+    Recording,
+    files,
+    key,
+    outbox_at,
+    proposals_in,
+    put,
+    receipts_in,
+)
 from tests.delivery.samples import upsert, upserts
 
 
@@ -33,7 +44,9 @@ def outbox(tmp_path: Path) -> Outbox:
     return outbox_at(tmp_path)
 
 
-def delivered(outbox: Outbox, try_number: int = 1, task_id: str = "build", run_id: str = "run") -> Entry:
+def delivered(
+    outbox: Outbox, try_number: int = 1, task_id: str = "build", run_id: str = "run"
+) -> Entry:
     entry = put(outbox, key(try_number, task_id, run_id=run_id), 2)
     entry.settle(Delivery(2, stored=False), entry.items())
     return entry
@@ -72,7 +85,9 @@ def test_receipts_expire(outbox: Outbox, tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def test_a_receipt_stays_while_an_older_entry_of_its_task_is_pending_or_quarantined(tmp_path: Path) -> None:
+def test_a_receipt_stays_while_an_older_entry_of_its_task_is_pending_or_quarantined(
+    tmp_path: Path,
+) -> None:
     outbox = outbox_at(tmp_path, OutboxLimits(receipts=-1.0))
     older = put(outbox, key(task_id="build", run_id="older"))
     delivered(outbox, run_id="newer")
@@ -122,7 +137,11 @@ def test_each_receipt_of_a_mapped_task_is_read_once_by_a_drain() -> None:
     outbox, size = Outbox(Counting()), 150
     runs = {
         run: [
-            put(outbox, key(map_index=index, run_id=run), [upsert("job", run), upsert(f"{run}{index}")])
+            put(
+                outbox,
+                key(map_index=index, run_id=run),
+                [upsert("job", run), upsert(f"{run}{index}")],
+            )
             for index in range(size)
         ]
         for run in ("first", "second")
@@ -147,17 +166,26 @@ def reject(outbox: Outbox, try_number: int = 1) -> None:
     entry.settle(Delivery(1, (Rejection(bad, "no such field"),)), [good, bad])
 
 
-def test_quarantined_items_have_their_reasons_and_a_requeued_entry_is_delivered(outbox: Outbox, tmp_path: Path) -> None:
+def test_quarantined_items_have_their_reasons_and_a_requeued_entry_is_delivered(
+    outbox: Outbox, tmp_path: Path
+) -> None:
     reject(outbox)
     put(outbox, key(2)).quarantine("too old")
     held, old = sorted(outbox.quarantined(), key=lambda lost: lost.manifest.key.try_number)
-    assert (held.reasons, [item.aspect["name"] for _, item in held.rejected]) == (["no such field"], ["of try 1"])
+    assert (held.reasons, [item.aspect["name"] for _, item in held.rejected]) == (
+        ["no such field"],
+        ["of try 1"],
+    )
     assert (old.reasons, [item for _, item in old.rejected]) == (["too old"], upserts(3))
     outbox.storage.remove(old.name)
     entry = outbox.requeue(held)
     assert list(outbox.quarantined()) == []
     assert list(outbox.entries()) == [entry]
-    assert (entry.manifest.state, entry.manifest.pending, entry.manifest.spark_succeeded) == ("pending", 1, True)
+    assert (entry.manifest.state, entry.manifest.pending, entry.manifest.spark_succeeded) == (
+        "pending",
+        1,
+        True,
+    )
     assert entry.name.created_ms == held.manifest.created_ms
     sink = Recording()
     assert Drain(outbox, lambda _: (sink, None)).run().settled == 1
@@ -179,8 +207,12 @@ def test_damaged_objects_are_set_aside(
     assert (aside.read_bytes(), reason.name) == (content, f"{path.stem}.reason.txt")
 
 
-@pytest.mark.parametrize("line", [b'{"reason": 1, "proposal": {}}', b"[]", b'{"reason": "x", "proposal": {}}'])
-def test_a_line_without_reason_or_proposal_is_damaged(outbox: Outbox, tmp_path: Path, line: bytes) -> None:
+@pytest.mark.parametrize(
+    "line", [b'{"reason": 1, "proposal": {}}', b"[]", b'{"reason": "x", "proposal": {}}']
+)
+def test_a_line_without_reason_or_proposal_is_damaged(
+    outbox: Outbox, tmp_path: Path, line: bytes
+) -> None:
     reject(outbox)
     (path,) = files(tmp_path / "quarantined")
     (held,) = outbox.quarantined()
@@ -208,7 +240,9 @@ def test_each_state_of_an_attempt_is_a_record_with_its_proposals(tmp_path: Path)
     outbox = outbox_at(tmp_path)
     entry = put(outbox, key(1), 3)
     first, second, third = proposals_in(entry)
-    left = entry.settle(Delivery(1, (Rejection(second, "no such aspect"),), (third,), ""), [first, second, third])
+    left = entry.settle(
+        Delivery(1, (Rejection(second, "no such aspect"),), (third,), ""), [first, second, third]
+    )
     assert left is not None
     records = OutboxRecords(outbox)
     states = {record.state: record for record in records.of([key(7)])}
@@ -233,17 +267,24 @@ def test_other_runs_and_tasks_are_left_out_and_the_newest_come_first(tmp_path: P
     records = OutboxRecords(outbox)
     few, many = [key(task_id="task3")], [key(task_id=f"task{number}") for number in range(12)]
     assert [shown(record) for record in records.of(few)] == [("task3", "delivered", 1, 1)]
-    assert sorted(record.key.task_id for record in records.of(many)) == sorted(each.task_id for each in many)
+    assert sorted(record.key.task_id for record in records.of(many)) == sorted(
+        each.task_id for each in many
+    )
     newest = records.newest(2)
     assert [(record.key.run_id, record.state) for record in newest] == [
         ("other", "pending"),
         (key().run_id, "unfinished"),
     ]
     assert records.newest(5, {"no such DAG"}) == []
-    assert {record.state for record in records.newest(50, undelivered=True)} == {"pending", "unfinished"}
+    assert {record.state for record in records.newest(50, undelivered=True)} == {
+        "pending",
+        "unfinished",
+    }
 
 
-def test_unreadable_records_are_left_out_and_old_ones_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_records_are_left_out_and_old_ones_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outbox = outbox_at(tmp_path, OutboxLimits(receipts=60))
     entry = put(outbox, key(), 1)
     entry.settle(Delivery(1), proposals_in(entry))

@@ -101,7 +101,9 @@ def test_drafts_are_not_listed(tmp_path: Path) -> None:
 
 
 def test_what_killed_writers_left_is_removed_by_the_next_drain(tmp_path: Path) -> None:
-    """A draft of a living writer stays, and counts for the limit; of another machine, until it is an hour old."""
+    """A draft of a living writer stays, and counts for the limit; of another machine, until it is
+    an hour old.
+    """
     outbox = Outbox(LocalStorage(tmp_path))
     program = (
         "import os, sys; from pathlib import Path\n"
@@ -198,7 +200,9 @@ def noted(patched: pytest.MonkeyPatch, *names: str) -> threading.Event:
     return ended
 
 
-def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_hangs_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # What it writes later does not replace something newer.
     storage = LocalStorage(tmp_path)
     (tmp_path / "records").mkdir()
@@ -220,7 +224,10 @@ def test_a_disk_that_hangs_amid_a_removal_or_a_rename_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = LocalStorage(tmp_path)
-    calls: list[Callable[[], None]] = [lambda: storage.remove("leases/1"), lambda: storage.move("leases/1", "leases/2")]
+    calls: list[Callable[[], None]] = [
+        lambda: storage.remove("leases/1"),
+        lambda: storage.move("leases/1", "leases/2"),
+    ]
     storage.write("leases/1", [b"x"])
     with monkeypatch.context() as patched:
         goes_on = hold(patched, "unlink", "replace")
@@ -234,7 +241,8 @@ def test_a_disk_that_hangs_amid_a_removal_or_a_rename_is_not_waited_for(
 def test_a_rename_that_was_left_behind_removes_nothing_that_came_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Probably how a soak lost two attempts: a process gave up a record, and took it again while the disk hung.
+    # Probably how a soak lost two attempts: a process gave up a record, and took it again while the
+    # disk hung.
     storage = LocalStorage(tmp_path)
     storage.write("records/mine", [b"x"])
     with monkeypatch.context() as patched:
@@ -299,7 +307,9 @@ def test_a_large_object_is_not_read(store: ObjectStorage, monkeypatch: pytest.Mo
 def failing(act: Callable[[], Any]) -> Any:
     """Return a file system whose calls do what the test says."""
     calls = ("find", "cat", "cat_file", "pipe_file", "rm_file", "modified")
-    return SimpleNamespace(invalidate_cache=lambda _: None, **dict.fromkeys(calls, lambda *_, **__: act()))
+    return SimpleNamespace(
+        invalidate_cache=lambda _: None, **dict.fromkeys(calls, lambda *_, **__: act())
+    )
 
 
 class ClientError(Exception):
@@ -311,7 +321,9 @@ def test_client_errors_become_os_errors() -> None:
         raise ClientError("no such bucket")
 
     outbox = Outbox(ObjectStorage(failing(fail), "bucket/outbox", "s3://bucket/outbox"))
-    with pytest.raises(OutboxError, match=r"the outbox s3://bucket/outbox: .*ClientError: no such bucket"):
+    with pytest.raises(
+        OutboxError, match=r"the outbox s3://bucket/outbox: .*ClientError: no such bucket"
+    ):
         put(outbox)
 
 

@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus, ConnectionParts, Deadline, Delivery
+from airflow_provider_spark_datahub.delivery import (
+    CheckResult,
+    CheckStatus,
+    ConnectionParts,
+    Deadline,
+    Delivery,
+)
 from airflow_provider_spark_datahub.delivery.failure import Backoff
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 from tests.cases import cases
@@ -31,7 +37,9 @@ def gms() -> Iterator[GmsStandIn]:
     assert gms.dropped == []
 
 
-def sink_of(url: str, waits: list[float] | None = None, token: str = TOKEN, **extra: Any) -> RestSink:
+def sink_of(
+    url: str, waits: list[float] | None = None, token: str = TOKEN, **extra: Any
+) -> RestSink:
     """Return a sink that notes its waits instead of waiting, if it is given a list."""
     settings = RestSettings.from_connection(ConnectionParts(url, password=token, extra=extra))
     if waits is None:
@@ -41,7 +49,12 @@ def sink_of(url: str, waits: list[float] | None = None, token: str = TOKEN, **ex
 
 def stored_in(gms: GmsStandIn) -> list[Content]:
     return [
-        (each["entityUrn"], each["aspectName"], each["changeType"], json.loads(each["aspect"]["value"]))
+        (
+            each["entityUrn"],
+            each["aspectName"],
+            each["changeType"],
+            json.loads(each["aspect"]["value"]),
+        )
         for each in gms.stored
     ]
 
@@ -64,7 +77,9 @@ def test_only_the_culprits_are_rejected(gms: GmsStandIn) -> None:
     assert (delivery.delivered, delivery.pending, delivery.problem) == (98, (), None)
     assert [rejection.item for rejection in delivery.rejected] == [proposals[17], proposals[99]]
     assert f"{job_urn('job17')} was rejected" in delivery.rejected[0].reason
-    assert stored_in(gms) == contents([each for number, each in enumerate(proposals) if number not in (17, 99)])
+    assert stored_in(gms) == contents(
+        [each for number, each in enumerate(proposals) if number not in (17, 99)]
+    )
     assert len(gms.requests) < 30
 
 
@@ -76,12 +91,16 @@ def test_poison_proposals_are_rejected(gms: GmsStandIn) -> None:
         gms.stumble_over(job_urn(f"job{number}"))
     delivery = sink_of(gms.url, []).deliver(proposals, Deadline.after(30))
     assert (delivery.delivered, delivery.pending, delivery.problem) == (447, (), None)
-    assert [rejection.item for rejection in delivery.rejected] == [proposals[number] for number in culprits]
+    assert [rejection.item for rejection in delivery.rejected] == [
+        proposals[number] for number in culprits
+    ]
     assert delivery.rejected[0].reason == (
         f"DataHub failed on it alone, not on others: HTTP 500: Failed to deserialize DataMap of {job_urn('job0')}"
     )
     stored = {urn for urn, *_ in stored_in(gms)}
-    assert stored == {each.entity_urn for number, each in enumerate(proposals) if number not in culprits}
+    assert stored == {
+        each.entity_urn for number, each in enumerate(proposals) if number not in culprits
+    }
 
 
 @pytest.mark.slow
@@ -116,7 +135,10 @@ def test_retry_max_times_limits_the_repetitions(gms: GmsStandIn) -> None:
     waits: list[float] = []
     delivery = sink_of(gms.url, waits, retry_max_times=2).deliver(upserts(3), Deadline.after(30))
     assert len(gms.requests) == 3
-    assert delivery.problem == f"DataHub at {gms.url} is not available (HTTP 503: injected 503, 3 requests)."
+    assert (
+        delivery.problem
+        == f"DataHub at {gms.url} is not available (HTTP 503: injected 503, 3 requests)."
+    )
 
 
 @cases("rest")
@@ -143,16 +165,23 @@ def test_a_wrong_token_is_reported(gms: GmsStandIn) -> None:
 
 def test_a_request_too_large_for_a_proxy_is_halved(gms: GmsStandIn) -> None:
     gms.fail_next(413, headers={"Content-Type": "text/html"}, body="<html>")
-    assert sink_of(gms.url).deliver(upserts(4), Deadline.after(30)) == Delivery(delivered=4, stored=True)
+    assert sink_of(gms.url).deliver(upserts(4), Deadline.after(30)) == Delivery(
+        delivered=4, stored=True
+    )
     assert [request.method for request in gms.requests] == ["POST", "GET", "POST", "POST"]
 
 
 def test_an_aspect_that_gms_cannot_read_is_rejected_before_it_is_sent(
     gms: GmsStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DataHub's own limit of 16,000,000 characters (Constants.MAX_JACKSON_STRING_SIZE), the JSON around it included."""
+    """DataHub's own limit of 16,000,000 characters (Constants.MAX_JACKSON_STRING_SIZE), the JSON
+    around it included.
+    """
     around = len(upsert("a", title="é").value) - 1
-    proposals = [upsert("a", title="é" * (16_000_000 - around)), upsert("b", title="é" * (16_000_001 - around))]
+    proposals = [
+        upsert("a", title="é" * (16_000_000 - around)),
+        upsert("b", title="é" * (16_000_001 - around)),
+    ]
     assert [len(proposal.value) for proposal in proposals] == [16_000_000, 16_000_001]
     delivery = sink_of(gms.url).deliver(proposals, Deadline.after(60))
     (rejected,) = delivery.rejected
@@ -163,7 +192,9 @@ def test_an_aspect_that_gms_cannot_read_is_rejected_before_it_is_sent(
 
 
 @cases("rest")
-def test_an_accepted_write_does_not_count_as_stored(gms: GmsStandIn, mode: str, stored: bool) -> None:
+def test_an_accepted_write_does_not_count_as_stored(
+    gms: GmsStandIn, mode: str, stored: bool
+) -> None:
     sink = sink_of(gms.url, emit_mode=mode)
     assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=stored)
 
@@ -181,7 +212,8 @@ def test_only_gms_acknowledges(status: str, body: str) -> None:
 
 
 def test_an_interim_answer_acknowledges_nothing() -> None:
-    # Nor does the final answer behind it, for which the next request on this connection must not take it.
+    # Nor does the final answer behind it, for which the next request on this connection must not
+    # take it.
     status = "103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK"
     with serving(answering(status=status, body=b'{"value": "success"}')) as address:
         delivery = sink_of(f"http://{address}", []).deliver(upserts(2), Deadline.after(30))
@@ -194,7 +226,9 @@ def test_every_version_of_gms_is_recognised(gms: GmsStandIn, mode: str, value: s
     # The answers carry no header of GMS: a proxy may drop them.
     gms.fail_next(200, body={"value": value})
     sink = sink_of(gms.url, emit_mode=mode)
-    assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(delivered=2, stored=mode != "ASYNC")
+    assert sink.deliver(upserts(2), Deadline.after(30)) == Delivery(
+        delivered=2, stored=mode != "ASYNC"
+    )
 
 
 @pytest.mark.parametrize("status", ["200 OK", "500 Server Error", "400 Bad Request", "302 Found"])
@@ -209,17 +243,22 @@ def test_an_endless_answer_is_cut_off(status: str) -> None:
         hung_up.set()
 
     with serving(behaviour) as address:
-        delivery = sink_of(f"http://{address}", [], retry_max_times=0).deliver(upserts(1), Deadline.after(60))
+        delivery = sink_of(f"http://{address}", [], retry_max_times=0).deliver(
+            upserts(1), Deadline.after(60)
+        )
         assert hung_up.wait(HANGS)
     assert delivery.delivered == 0
     assert not delivery.rejected or status.startswith("400")
     if status == "200 OK":
-        assert "HTTP 200 with more than 65536 bytes: this is not a DataHub GMS" in str(delivery.problem)
+        assert "HTTP 200 with more than 65536 bytes: this is not a DataHub GMS" in str(
+            delivery.problem
+        )
 
 
 @pytest.mark.slow
 def test_nothing_is_read_after_the_deadline() -> None:
-    # Each byte of the body comes in time, the last one never; the thread ends nevertheless (see conftest).
+    # Each byte of the body comes in time, the last one never; the thread ends nevertheless (see
+    # conftest).
     with serving(endless(b"HTTP/1.1 200 OK\r\n\r\n", b".", pause=0.05)) as address:
         delivery = sink_of(f"http://{address}", []).deliver(upserts(1), Deadline.after(0.5))
         for thread in threading.enumerate():
@@ -233,7 +272,10 @@ def test_nothing_is_read_after_the_deadline() -> None:
 def test_a_request_takes_at_most_timeout_sec(gms: GmsStandIn) -> None:
     gms.hang(1)
     waits: list[float] = []
-    assert sink_of(gms.url, waits, timeout_sec=0.3).deliver(upserts(1), Deadline.after(30)).delivered == 1
+    assert (
+        sink_of(gms.url, waits, timeout_sec=0.3).deliver(upserts(1), Deadline.after(30)).delivered
+        == 1
+    )
     assert waits == [0.5]
     assert len(gms.requests) == 2
 
@@ -249,13 +291,21 @@ def test_an_unreachable_server_is_tried_for_a_second(url: str) -> None:
     assert str(delivery.problem).endswith(", 2 requests).")
     # Nothing else keeps the proposals.
     waits.clear()
-    delivery = sink_of(url, waits, retry_max_times=4).deliver(proposals, Deadline.after(30), patient=True)
+    delivery = sink_of(url, waits, retry_max_times=4).deliver(
+        proposals, Deadline.after(30), patient=True
+    )
     assert (delivery.outage, waits) == (True, [0.5, 1.0, 2.0, 4.0])
 
 
 def test_unreachable_and_silent_servers_are_outages(gms: GmsStandIn) -> None:
-    # Not what a server answers that is there, nor silence when there was hardly any time for an answer.
-    for status, seconds, outage in ((503, 30, True), (503, 3, False), (429, 30, False), (401, 30, False)):
+    # Not what a server answers that is there, nor silence when there was hardly any time for an
+    # answer.
+    for status, seconds, outage in (
+        (503, 30, True),
+        (503, 3, False),
+        (429, 30, False),
+        (401, 30, False),
+    ):
         gms.fail_next(status, headers={"Retry-After": "3600"})
         delivery = sink_of(gms.url, []).deliver(upserts(1), Deadline.after(seconds))
         assert (len(delivery.pending), delivery.outage) == (1, outage), status
@@ -263,7 +313,9 @@ def test_unreachable_and_silent_servers_are_outages(gms: GmsStandIn) -> None:
 
 def test_a_missing_certificate_file_is_reported_at_once() -> None:
     waits: list[float] = []
-    sink = sink_of(f"https://127.0.0.1:{closed_port()}", waits, ca_certificate_path="/no/such/ca.pem")
+    sink = sink_of(
+        f"https://127.0.0.1:{closed_port()}", waits, ca_certificate_path="/no/such/ca.pem"
+    )
     delivery = sink.deliver(upserts(1), Deadline.after(30))
     assert waits == []
     assert delivery.problem is not None
@@ -278,7 +330,9 @@ def test_nothing_is_sent_after_the_deadline(gms: GmsStandIn) -> None:
 
 
 @pytest.mark.slow
-def test_secrets_are_sent_and_shown_nowhere(gms: GmsStandIn, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_sent_and_shown_nowhere(
+    gms: GmsStandIn, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     header = "canary-header-0123456789"
     gms.reject(job_urn("job1"))
@@ -288,7 +342,12 @@ def test_secrets_are_sent_and_shown_nowhere(gms: GmsStandIn, caplog: pytest.LogC
     delivered = sink.deliver(upserts(3), Deadline.after(30))
     gms.fail_next(401, body={"message": f"you sent {TOKEN} and {header}"})
     refused = sink.deliver(upserts(3), Deadline.after(30))
-    nobody = sink_of(f"http://127.0.0.1:{closed_port()}", [], extra_headers={"X-Api-Key": header}, retry_max_times=0)
+    nobody = sink_of(
+        f"http://127.0.0.1:{closed_port()}",
+        [],
+        extra_headers={"X-Api-Key": header},
+        retry_max_times=0,
+    )
     unreachable = nobody.deliver(upserts(3), Deadline.after(30))
 
     assert (delivered.delivered, refused.delivered, unreachable.delivered) == (2, 0, 0)
@@ -325,7 +384,9 @@ def test_refused_credentials_are_reported(gms: GmsStandIn) -> None:
 
 @cases("rest")
 def test_servers_other_than_gms_are_recognised(status: str, kind: str, body: str) -> None:
-    with serving(answering(status=status, headers=f"Content-Type: {kind}\r\n", body=body.encode())) as address:
+    with serving(
+        answering(status=status, headers=f"Content-Type: {kind}\r\n", body=body.encode())
+    ) as address:
         (finding,) = check(f"http://{address}")
     assert finding.status is CheckStatus.BAD
     assert "this is not a DataHub GMS" in finding.message

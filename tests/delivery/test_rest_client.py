@@ -1,4 +1,6 @@
-"""The client of GMS: its requests, whatever may be answered, TLS, and the proxies that the environment names."""
+"""The client of GMS: its requests, whatever may be answered, TLS, and the proxies that the
+environment names.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline, D
 from airflow_provider_spark_datahub.delivery.failure import Backoff
 from airflow_provider_spark_datahub.delivery.sink import to_mcp
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
-from airflow_provider_spark_datahub.delivery.sinks.rest_client import GmsClient, _batch_bodies, _system_metadata
+from airflow_provider_spark_datahub.delivery.sinks.rest_client import (
+    GmsClient,
+    _batch_bodies,
+    _system_metadata,
+)
 from tests.delivery.samples import job_urn, patch, upsert, upserts
 from tests.servers.certificates import make_certificate
 from tests.servers.loopback import Answer, AnsweringServer, Request
@@ -44,13 +50,20 @@ def acknowledged(_: Request) -> Answer:
 
 def deliver(server: str, waits: list[float], **extra: Any) -> Delivery:
     settings = RestSettings.from_connection(ConnectionParts(server, password=TOKEN, extra=extra))
-    return RestSink(settings, backoff=Backoff(sleep=waits.append)).deliver(upserts(2), Deadline.after(30))
+    return RestSink(settings, backoff=Backoff(sleep=waits.append)).deliver(
+        upserts(2), Deadline.after(30)
+    )
 
 
 # -- requests, compared with those of acryl-datahub's emitter
 
 
-HOSTILE = [upsert("a", title='broken \ud800 "name"\n\u2028'), upsert("\ud800"), upsert("ü€😀"), patch("b")]
+HOSTILE = [
+    upsert("a", title='broken \ud800 "name"\n\u2028'),
+    upsert("\ud800"),
+    upsert("ü€😀"),
+    patch("b"),
+]
 
 
 class _Recorder(HTTPAdapter):
@@ -80,8 +93,12 @@ def without_moment(body: Any) -> Any:
     return body
 
 
-def ours(proposals: list[Proposal], *, is_async: bool = False, largest: int = 1_000_000) -> list[Any]:
-    bodies = _batch_bodies(proposals, is_async=is_async, system_metadata=_system_metadata(), largest=largest)
+def ours(
+    proposals: list[Proposal], *, is_async: bool = False, largest: int = 1_000_000
+) -> list[Any]:
+    bodies = _batch_bodies(
+        proposals, is_async=is_async, system_metadata=_system_metadata(), largest=largest
+    )
     return [json.loads(body) for body in bodies]
 
 
@@ -102,9 +119,21 @@ def test_bodies_equal_those_of_datahubs_emitter(mode: EmitMode, proposals: list[
     "variables",
     [
         {"DATAHUB_CALLER": "a b;c/ü" + "x" * 99},
-        {"DATAHUB_CALLER": "shop", "DATAHUB_SYSTEM_CLIENT_ID": "me", "DATAHUB_SYSTEM_CLIENT_SECRET": "secret"},
-        {"DATAHUB_CALLER": "shop", "DATAHUB_SYSTEM_CLIENT_ID": "me", "DATAHUB_CLIENT_CERT_PATH": "/c.pem"},
-        {"DATAHUB_CALLER": "shop", "DATAHUB_CLIENT_CERT_PATH": "/c.pem", "DATAHUB_CLIENT_KEY_PATH": "/k.pem"},
+        {
+            "DATAHUB_CALLER": "shop",
+            "DATAHUB_SYSTEM_CLIENT_ID": "me",
+            "DATAHUB_SYSTEM_CLIENT_SECRET": "secret",
+        },
+        {
+            "DATAHUB_CALLER": "shop",
+            "DATAHUB_SYSTEM_CLIENT_ID": "me",
+            "DATAHUB_CLIENT_CERT_PATH": "/c.pem",
+        },
+        {
+            "DATAHUB_CALLER": "shop",
+            "DATAHUB_CLIENT_CERT_PATH": "/c.pem",
+            "DATAHUB_CLIENT_KEY_PATH": "/k.pem",
+        },
     ],
 )
 def test_the_session_equals_that_of_datahubs_emitter(
@@ -145,7 +174,8 @@ def test_a_proposal_that_is_too_large_goes_alone() -> None:
     ]
 
 
-# -- any answer of whatever stands in GMS's place: nothing lost, and nothing counted as delivered that was not
+# -- any answer of whatever stands in GMS's place: nothing lost, and nothing counted as delivered
+# that was not
 
 
 PROPOSALS = upserts(5)
@@ -173,23 +203,38 @@ def is_gmss_own(body: object) -> bool:
 
 
 URN = job_urn("job0")
-WORDS = st.sampled_from(["success", "urn", "urn:li", URN, "value", "noCode", "true", "error", "message", "status"])
+WORDS = st.sampled_from(
+    ["success", "urn", "urn:li", URN, "value", "noCode", "true", "error", "message", "status"]
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS | st.text(max_size=4), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(WORDS | st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=8,
 ).filter(lambda body: not is_gmss_own(body))
-BODIES = JSON.map(lambda body: json.dumps(body).encode()) | st.binary(max_size=40) | st.just(b"[" * 70_000)
+BODIES = (
+    JSON.map(lambda body: json.dumps(body).encode())
+    | st.binary(max_size=40)
+    | st.just(b"[" * 70_000)
+)
 HEADERS = st.fixed_dictionaries(
     {},
     optional={
-        "Content-Type": st.sampled_from(["application/json", "text/html", "text/plain; charset=nonsense"]),
-        "Retry-After": st.sampled_from(["0", "-1", "9" * 400, "\u0663", "Wed, 99 Oct 0000 07:28:00 GMT", "soon", ""]),
+        "Content-Type": st.sampled_from(
+            ["application/json", "text/html", "text/plain; charset=nonsense"]
+        ),
+        "Retry-After": st.sampled_from(
+            ["0", "-1", "9" * 400, "\u0663", "Wed, 99 Oct 0000 07:28:00 GMT", "soon", ""]
+        ),
         "Location": st.text(max_size=5),
         "Content-Encoding": st.sampled_from(["gzip", "br", "identity"]),
     },
 )
-STATUSES = st.sampled_from([200, 200, 201, 202, 202, 204, 207, 299, 101, 103, 999]) | st.integers(300, 599)
+STATUSES = st.sampled_from([200, 200, 201, 202, 202, 204, 207, 299, 101, 103, 999]) | st.integers(
+    300, 599
+)
 STRANGE = st.builds(Strange, STATUSES, BODIES, HEADERS, st.none() | st.integers(0, 3))
 ANSWERS = st.lists(st.none() | STRANGE, max_size=6)
 """One for each request, ``None`` for what GMS would do; afterwards the last one."""
@@ -220,11 +265,15 @@ class Server:
     def answering(self) -> Iterator[None]:
         """Answer all requests, without a socket."""
 
-        def send(adapter: HTTPAdapter, request: requests.PreparedRequest, *_: object, **__: object) -> Any:
+        def send(
+            adapter: HTTPAdapter, request: requests.PreparedRequest, *_: object, **__: object
+        ) -> Any:
             answer = self._answer(request)
             self.statuses.add(answer.status)
             body = io.BytesIO(answer.body) if answer.cut is None else Breaking(answer.body)
-            raw = HTTPResponse(body, answer.headers, answer.status, preload_content=False, decode_content=False)
+            raw = HTTPResponse(
+                body, answer.headers, answer.status, preload_content=False, decode_content=False
+            )
             return adapter.build_response(request, raw)
 
         with mock.patch.object(HTTPAdapter, "send", send):
@@ -248,15 +297,24 @@ class Server:
 @example([Strange(200, b"[" * 60_000)], True, "SYNC_PRIMARY")
 @example([Strange(200, b'{"value": "success"}', cut=1)], True, "SYNC_PRIMARY")
 @example(
-    [Strange(400, b"Client sent an HTTP request to an HTTPS server.\n", {"Content-Type": "text/plain"})],
+    [
+        Strange(
+            400,
+            b"Client sent an HTTP request to an HTTPS server.\n",
+            {"Content-Type": "text/plain"},
+        )
+    ],
     False,
     "SYNC_PRIMARY",
 )
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-def test_any_answers_lose_nothing(answers: list[Strange | None], config_is_gmss: bool, mode: str) -> None:
+def test_any_answers_lose_nothing(
+    answers: list[Strange | None], config_is_gmss: bool, mode: str
+) -> None:
     extra = {"emit_mode": mode, "retry_max_times": 2}
     sink = RestSink(
-        RestSettings.from_connection(ConnectionParts("http://gms", extra=extra)), backoff=Backoff(sleep=lambda _: None)
+        RestSettings.from_connection(ConnectionParts("http://gms", extra=extra)),
+        backoff=Backoff(sleep=lambda _: None),
     )
     server = Server(answers, config_is_gmss=config_is_gmss)
     with server.answering():
@@ -279,15 +337,20 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
-def tls_server(certificate: tuple[Path, Path], *, wants_certificate: bool = False) -> AnsweringServer:
+def tls_server(
+    certificate: tuple[Path, Path], *, wants_certificate: bool = False
+) -> AnsweringServer:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
     if wants_certificate:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(certificate[0])
     server = AnsweringServer(acknowledged)
-    # The thread of a connection shakes hands, with its first read; the thread that accepts waits for no client.
-    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    # The thread of a connection shakes hands, with its first read; the thread that accepts waits
+    # for no client.
+    server.socket = context.wrap_socket(
+        server.socket, server_side=True, do_handshake_on_connect=False
+    )
     return server
 
 
@@ -320,7 +383,9 @@ def test_verification_can_be_switched_off(server: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("server", [True], indirect=True)
-def test_the_client_can_show_a_certificate(server: str, certificate: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_client_can_show_a_certificate(
+    server: str, certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
     pem, key = certificate
     both = tmp_path / "both.pem"
     both.write_bytes(pem.read_bytes() + key.read_bytes())
@@ -350,7 +415,10 @@ def test_a_dead_proxy_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> 
         delivery = deliver(f"{scheme}://gms.example.org:8080", [], retry_max_times=0)
     assert len(delivery.pending) == 2
     assert delivery.problem is not None
-    assert re.search(r"the proxy of the environment .* refused: .*Connection refused, 1 request\)\.$", delivery.problem)
+    assert re.search(
+        r"the proxy of the environment .* refused: .*Connection refused, 1 request\)\.$",
+        delivery.problem,
+    )
     assert "pa55word" not in delivery.problem
 
 
@@ -359,4 +427,6 @@ def test_netrc_does_not_replace_the_token(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with AnsweringServer(acknowledged) as server:
         assert deliver(server.url, []).delivered == 2
-    assert {one.headers["Authorization"] for one in server.requests if one.method == "POST"} == {f"Bearer {TOKEN}"}
+    assert {one.headers["Authorization"] for one in server.requests if one.method == "POST"} == {
+        f"Bearer {TOKEN}"
+    }

@@ -1,4 +1,6 @@
-"""Runs that DataHub has, read for ``impact``: as if another host had written them, or the outbox had forgotten them."""
+"""Runs that DataHub has, read for ``impact``: as if another host had written them, or the outbox
+had forgotten them.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,27 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion import Fingerprint, LineageSettings, Proposal, SilentTasks
+from airflow_provider_spark_datahub.conversion import (
+    Fingerprint,
+    LineageSettings,
+    Proposal,
+    SilentTasks,
+)
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline, SinkSettingsError
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink, rest_reading
 from tests.cli.commands import run
-from tests.conversion.builders import START_MS, Json, application, file, only_job, proposals, query, symlink, urn
+from tests.conversion.builders import (
+    START_MS,
+    Json,
+    application,
+    file,
+    only_job,
+    proposals,
+    query,
+    symlink,
+    urn,
+)
 from tests.oracles.gms import GmsStandIn
 
 ORDERS = urn("hive", "db.orders")
@@ -22,20 +39,34 @@ LOGICAL_MS = 1_767_139_200_000
 
 
 def orders(version: str) -> Json:
-    return file("/wh/orders", symlinks=symlink("hive://m", "db.orders"), version={"datasetVersion": version})
+    return file(
+        "/wh/orders", symlinks=symlink("hive://m", "db.orders"), version={"datasetVersion": version}
+    )
 
 
 def task(
-    name: str, second: int, inputs: list[Json], outputs: list[Json], run_id: str = "", number: int = 1, **silent: Any
+    name: str,
+    second: int,
+    inputs: list[Json],
+    outputs: list[Json],
+    run_id: str = "",
+    number: int = 1,
+    **silent: Any,
 ) -> list[Proposal]:
-    """Return the proposals of an attempt that takes 10 seconds. :param silent: tasks without lineage."""
-    dag_run = DagRun(AirflowSite(), "shop", run_id or f"run-{name}", start_ms=START_MS, logical_ms=LOGICAL_MS)
+    """Return the proposals of an attempt that takes 10 seconds. :param silent: tasks without
+    lineage.
+    """
+    dag_run = DagRun(
+        AirflowSite(), "shop", run_id or f"run-{name}", start_ms=START_MS, logical_ms=LOGICAL_MS
+    )
     start_ms = START_MS + second * 1000
     begun = TaskAttempt(dag_run, name, number, start_ms=start_ms, silent=SilentTasks(**silent))
     attempt, spark = begun.ended(start_ms + 10_000, "SUCCESS"), f"{name}-{second}"
     events = [
         application("START", run_id=spark, second=second + 1),
-        query(run_id=f"{spark}-query", parent=spark, second=second + 5, inputs=inputs, outputs=outputs),
+        query(
+            run_id=f"{spark}-query", parent=spark, second=second + 5, inputs=inputs, outputs=outputs
+        ),
         application("COMPLETE", run_id=spark, second=second + 9),
     ]
     jobs = attempt.attach([only_job(events)], LineageSettings())
@@ -51,7 +82,9 @@ def shop() -> list[Proposal]:
         *task("late", 200, [orders("2")], [file("/late")]),
         *task("report", 300, [file("/late")], [file("/report")]),
         *task("hanging", 400, [file("/other")], [file("/hanging")], "b", before=("export",)),
-        *task("started", 420, [file("/other")], [file("/started")], started=(("shop", "b", "export"),)),
+        *task(
+            "started", 420, [file("/other")], [file("/started")], started=(("shop", "b", "export"),)
+        ),
         *task("last", 500, [file("/hanging")], [file("/last")]),
         *task("free", 500, [file("/other")], [file("/free")], "b"),
     ]
@@ -82,10 +115,15 @@ def test_datahubs_runs_show_what_a_write_reached(
     for limit in ("_PAGE", "_BATCH") if few else ():
         monkeypatch.setattr(rest_reading, limit, 1)
     send(gms, shop())
-    done = run("impact", name, "--version", "2", "--connection", "gms", "--outbox", tmp_path, "--json")
+    done = run(
+        "impact", name, "--version", "2", "--connection", "gms", "--outbox", tmp_path, "--json"
+    )
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert {(one["task_id"], one["run_id"]): (one["inferred"], one["through"]) for one in found["reached"]} == {
+    assert {
+        (one["task_id"], one["run_id"]): (one["inferred"], one["through"])
+        for one in found["reached"]
+    } == {
         ("export", "b"): (True, "shop.export"),
         ("notify", "b"): (True, "shop.notify"),
         ("late", "run-late"): (False, ""),
@@ -101,21 +139,36 @@ def test_all_attempts_of_a_task_run_are_one(gms: GmsStandIn) -> None:
     send(gms, task("build", 0, [file("/raw")], [orders("1")]))
     send(gms, task("build", 100, [file("/raw"), file("/more")], [orders("2")], number=2))
     (known,) = read(gms)
-    assert (known.key.try_number, known.succeeded, known.outputs[ORDERS].versions) == (2, True, ("1", "2"))
+    assert (known.key.try_number, known.succeeded, known.outputs[ORDERS].versions) == (
+        2,
+        True,
+        ("1", "2"),
+    )
     assert (known.start_ms, known.end_ms) == (START_MS + 1_000, START_MS + 110_000)
     assert known.inputs.keys() == {urn("file", "/raw"), urn("file", "/more")}
-    assert (known.outputs[ORDERS].start_ms, known.outputs[ORDERS].end_ms) == (START_MS + 1_000, START_MS + 109_000)
+    assert (known.outputs[ORDERS].start_ms, known.outputs[ORDERS].end_ms) == (
+        START_MS + 1_000,
+        START_MS + 109_000,
+    )
     assert set(known.hidden) == known.inputs.keys()
 
 
 def test_runs_of_others_and_those_without_a_task_are_left_out(gms: GmsStandIn) -> None:
-    spark = [application("START"), query(inputs=[orders("1")], outputs=[file("/out")]), application("COMPLETE")]
+    spark = [
+        application("START"),
+        query(inputs=[orders("1")], outputs=[file("/out")]),
+        application("COMPLETE"),
+    ]
     send(gms, proposals(only_job(spark)))
     assert read(gms) == []
 
 
-@pytest.mark.parametrize(("token", "seconds", "message"), [("wrong", 60.0, "401"), ("right", 0.0, "more are left")])
-def test_a_datahub_that_does_not_answer_is_an_error(gms: GmsStandIn, token: str, seconds: float, message: str) -> None:
+@pytest.mark.parametrize(
+    ("token", "seconds", "message"), [("wrong", 60.0, "401"), ("right", 0.0, "more are left")]
+)
+def test_a_datahub_that_does_not_answer_is_an_error(
+    gms: GmsStandIn, token: str, seconds: float, message: str
+) -> None:
     send(gms, shop())
     with pytest.raises(SinkSettingsError, match=f"DataHub at .* cannot be read: .*{message}"):
         read(gms, token, seconds)

@@ -85,7 +85,10 @@ def test_the_failure_before_a_hanging_attempt_is_reported() -> None:
 @pytest.mark.parametrize("answer", [take_first, reject_second])
 def test_a_failure_before_an_answer_is_not_reported(answer: Step) -> None:
     delivery = SlowSink(fail_once, answer).deliver_until(upserts(3))
-    assert delivery.problem == "a slow sink did not acknowledge everything before the time for lineage was over."
+    assert (
+        delivery.problem
+        == "a slow sink did not acknowledge everything before the time for lineage was over."
+    )
 
 
 def test_one_accepted_batch_makes_the_delivery_accepted() -> None:

@@ -56,7 +56,9 @@ def test_content_is_on_the_disk_before_its_name_and_the_name_before_the_return(
 
 
 def test_nothing_but_a_regular_file_is_opened(tmp_path: Path) -> None:
-    """A FIFO without a writer, a socket and a terminal would block or act; a link may lead to one of them."""
+    """A FIFO without a writer, a socket and a terminal would block or act; a link may lead to one
+    of them.
+    """
     file = tmp_path / "file"
     file.write_bytes(b"content")
     os.mkfifo(tmp_path / "fifo")
@@ -66,7 +68,16 @@ def test_nothing_but_a_regular_file_is_opened(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "missing")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
-    for name in ("fifo", "folder", "socket", "link", "to-fifo", "dangling", "/dev/null", "/dev/tty"):
+    for name in (
+        "fifo",
+        "folder",
+        "socket",
+        "link",
+        "to-fifo",
+        "dangling",
+        "/dev/null",
+        "/dev/tty",
+    ):
         with pytest.raises(NotRegularFileError, match="is not a regular file"):
             open_regular(tmp_path / name)
     for name in ("file", "link"):
@@ -79,7 +90,9 @@ def test_nothing_but_a_regular_file_is_opened(tmp_path: Path) -> None:
             open_regular(tmp_path / name, follow=follow)
 
 
-def test_a_file_that_becomes_a_fifo_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_becomes_a_fifo_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
     before = path.stat()
@@ -92,9 +105,17 @@ def test_a_file_that_becomes_a_fifo_is_not_opened(tmp_path: Path, monkeypatch: p
 
 def test_the_first_line_of_a_file_and_its_size(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    for content, line in ((b"", b""), (b"no end", b"no end"), (b"one\ntwo", b"one\n"), (b"x" * 40_000 + b"\ny", None)):
+    for content, line in (
+        (b"", b""),
+        (b"no end", b"no end"),
+        (b"one\ntwo", b"one\n"),
+        (b"x" * 40_000 + b"\ny", None),
+    ):
         path.write_bytes(content)
-        assert first_line(path, 50_000) == (line if line is not None else content[:-1], len(content))
+        assert first_line(path, 50_000) == (
+            line if line is not None else content[:-1],
+            len(content),
+        )
 
 
 def test_a_first_line_without_end_is_cut(tmp_path: Path) -> None:
@@ -106,13 +127,18 @@ def test_a_first_line_without_end_is_cut(tmp_path: Path) -> None:
 
 def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
     def modes(root: Path) -> list[int]:
-        return [stat.S_IMODE(path.stat().st_mode) for path in (root / "a", root / "a/b", root / "a/b/file")]
+        return [
+            stat.S_IMODE(path.stat().st_mode)
+            for path in (root / "a", root / "a/b", root / "a/b/file")
+        ]
 
     for umask in (0o002, 0o022, 0o077):
         before = os.umask(umask)
         try:
             for group in (False, True):
-                write_durably(tmp_path / f"{umask}{group}/a/b/file", [b"x"], access=FileAccess.of(group=group))
+                write_durably(
+                    tmp_path / f"{umask}{group}/a/b/file", [b"x"], access=FileAccess.of(group=group)
+                )
             write_durably(tmp_path / f"{umask}/a/b/file", [b"x"])
         finally:
             os.umask(before)

@@ -56,7 +56,10 @@ class Column:
             kind,
             NONE.union(*(one.direct for one in values)),
             NONE.union(*(one.fragile for one in values), *(one.values for one in uncertain)),
-            NONE.union(*(one.either for one in [*values, *uncertain]), *(one.values | one.either for one in maybe)),
+            NONE.union(
+                *(one.either for one in [*values, *uncertain]),
+                *(one.values | one.either for one in maybe),
+            ),
             NONE.union(*(one.reads for one in [*values, *uncertain, *maybe, *others])),
             firm=bool(values or uncertain) and all(one.firm for one in [*values, *uncertain]),
         )
@@ -78,7 +81,8 @@ class Frame:
     :param reads: datasets that are read if it is executed.
     :param either: datasets that may be read.
     :param outer: datasets of the optional side of outer joins.
-    :param weak: of these, those that Spark leaves out if only distinct rows of other columns are wanted.
+    :param weak: of these, those that Spark leaves out if only distinct rows of other columns are
+        wanted.
     """
 
     name: str
@@ -90,21 +94,30 @@ class Frame:
 
     def names(self, kind: str = "nt", *, firm: bool = False) -> list[str]:
         """Return the columns of a kind. :param firm: only those that conditions and joins may use."""
-        return [name for name, one in self.columns.items() if one.kind in kind and (one.firm or not firm)]
+        return [
+            name
+            for name, one in self.columns.items()
+            if one.kind in kind and (one.firm or not firm)
+        ]
 
     def needing(self, names: Iterable[str]) -> Frame:
         """Return the frame after a step that needs the values of these columns."""
         return replace(self, reads=self.reads.union(*(self.columns[name].reads for name in names)))
 
     def settled(self) -> Frame:
-        return replace(self, columns={name: column.settled() for name, column in self.columns.items()})
+        return replace(
+            self, columns={name: column.settled() for name, column in self.columns.items()}
+        )
 
     def distinct(self) -> Frame:
         return replace(self, weak=self.weak | self.outer)
 
     def beside(self, other: Frame) -> Frame:
         """Return a frame of both frames' reads, with this one's columns."""
-        both = ((getattr(self, name) | getattr(other, name)) for name in ("reads", "either", "outer", "weak"))
+        both = (
+            (getattr(self, name) | getattr(other, name))
+            for name in ("reads", "either", "outer", "weak")
+        )
         return Frame("", self.columns, *both)
 
     def read_by(self, names: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
@@ -112,18 +125,25 @@ class Frame:
         wanted = [self.columns[name] for name in names]
         values = {dataset for one in wanted for dataset, _ in one.direct}
         read = (self.reads - (self.weak - values)).union(*(one.reads for one in wanted))
-        return read, self.either.union(self.reads, *(one.reads for one in self.columns.values())) - read
+        return read, self.either.union(
+            self.reads, *(one.reads for one in self.columns.values())
+        ) - read
 
     def pinned(self) -> Frame:
         """Return the frame as a cache or a checkpoint holds it: its plan does not change any more."""
         columns = {
-            name: replace(one, direct=one.values, fragile=NONE, reads=NONE) for name, one in self.columns.items()
+            name: replace(one, direct=one.values, fragile=NONE, reads=NONE)
+            for name, one in self.columns.items()
         }
         return Frame(self.name, columns, *self.read_by(self.columns))
 
 
-def expression(rng: Random, kind: str, frame: Frame, group: str = "values") -> tuple[str, Column] | None:
-    """Return an expression over a frame with its provenance, or ``None`` if the frame lacks columns for those drawn."""
+def expression(
+    rng: Random, kind: str, frame: Frame, group: str = "values"
+) -> tuple[str, Column] | None:
+    """Return an expression over a frame with its provenance, or ``None`` if the frame lacks columns
+    for those drawn.
+    """
     templates = EXPRESSIONS[group][kind] if kind else EXPRESSIONS[group]
     for template in rng.sample(templates, len(templates))[:6]:
         roles: dict[str, list[Column]] = {}
@@ -131,7 +151,9 @@ def expression(rng: Random, kind: str, frame: Frame, group: str = "values") -> t
         def fill(match: re.Match[str], roles: dict[str, list[Column]] = roles) -> str:
             role, wanted = match.groups()
             names = frame.names(wanted, firm=role in ("i", "q"))
-            name = rng.choice([one for one in names if role not in ("p", "c", "q") or frame.columns[one].plain])
+            name = rng.choice(
+                [one for one in names if role not in ("p", "c", "q") or frame.columns[one].plain]
+            )
             roles.setdefault(role, []).append(frame.columns[name])
             return name
 

@@ -1,6 +1,8 @@
-"""Generator: a seed gives an application of queries, each a list of genes; the genes give its script and its truth.
+"""Generator: a seed gives an application of queries, each a list of genes; the genes give its
+script and its truth.
 
-A gene chooses its columns by its own seed from the frame before it, so that queries stay valid without any of them.
+A gene chooses its columns by its own seed from the frame before it, so that queries stay valid
+without any of them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ _BY_NAME = {step.__name__: step for step in STEPS}
 
 @dataclass(frozen=True)
 class Gene:
-    """A source, a step or a sink. :param right: genes of the frame that a step combines its own with."""
+    """A source, a step or a sink. :param right: genes of the frame that a step combines its own
+    with.
+    """
 
     kind: str
     seed: int
@@ -35,7 +39,9 @@ class Query:
     genes: tuple[Gene, ...]
 
     def smaller(self) -> Iterator[Query]:
-        """Yield the query without one of its genes, without one of a right side, or with nothing but that side."""
+        """Yield the query without one of its genes, without one of a right side, or with nothing
+        but that side.
+        """
         for i, gene in enumerate(self.genes[1:-1], 1):
             yield replace(self, genes=self.genes[:i] + self.genes[i + 1 :])
             if gene.right:
@@ -85,7 +91,9 @@ def _frame(script: Script, genes: Sequence[Gene], frame: Frame | None) -> Frame:
             frame = script.source()
             continue
 
-        def other(genes: Sequence[Gene] = gene.right, own: Frame = frame, rng: Random = rng) -> Frame:
+        def other(
+            genes: Sequence[Gene] = gene.right, own: Frame = frame, rng: Random = rng
+        ) -> Frame:
             built = _frame(script, genes, own)
             script.rng = rng
             return built
@@ -102,7 +110,12 @@ def _frame(script: Script, genes: Sequence[Gene], frame: Frame | None) -> Frame:
 
 
 def _sink(script: Script, rng: Random, frame: Frame) -> None:
-    kinds = ["to_files"] * 6 + ["to_new_table"] * 4 + ["to_old_table"] * 4 + ["to_two_tables", "to_driver", "to_count"]
+    kinds = (
+        ["to_files"] * 6
+        + ["to_new_table"] * 4
+        + ["to_old_table"] * 4
+        + ["to_two_tables", "to_driver", "to_count"]
+    )
     kind = rng.choice([*kinds, *(["to_hive_table"] * 2 * script.hive)])
     names = {one: one for one in frame.columns}
     more: dict[str, Any] = {}
@@ -119,7 +132,9 @@ def _sink(script: Script, rng: Random, frame: Frame) -> None:
     else:
         dataset, more["t"] = script.new_table("o")
     if kind == "to_two_tables":
-        second, more["u"], some = _old_table(script, rng, frame, rng.sample(list(names), rng.randint(1, len(names))))
+        second, more["u"], some = _old_table(
+            script, rng, frame, rng.sample(list(names), rng.randint(1, len(names)))
+        )
         more["some"] = ", ".join(some)
         script.executed(frame, second, some)
     templates = [one for one in PARTS[kind] if "partitionBy" not in one or len(names) > 1]
@@ -127,11 +142,15 @@ def _sink(script: Script, rng: Random, frame: Frame) -> None:
     return script.executed(frame, dataset, names)
 
 
-def _old_table(script: Script, rng: Random, frame: Frame, names: list[str]) -> tuple[str, str, dict[str, str]]:
+def _old_table(
+    script: Script, rng: Random, frame: Frame, names: list[str]
+) -> tuple[str, str, dict[str, str]]:
     """Create a table for columns, in an earlier application if its catalogue outlives it."""
     dataset, name = script.new_table("o")
     pairs = {column: f"v{number}" for number, column in enumerate(names, 1)}
-    listed = ", ".join(f"{target} {TYPES[frame.columns[column].kind]}" for column, target in pairs.items())
+    listed = ", ".join(
+        f"{target} {TYPES[frame.columns[column].kind]}" for column, target in pairs.items()
+    )
     statement = f"CREATE TABLE {name} ({listed}) {rng.choice(PARTS['tables'] + PARTS['hive_tables'] * script.hive)}"
     if script.hive:
         script.setup.append(statement)
@@ -143,6 +162,17 @@ def _old_table(script: Script, rng: Random, frame: Frame, names: list[str]) -> t
 def application(scripts: Sequence[Script]) -> str:
     """Return the text of the application that runs the scripts."""
     start = "" if scripts[0].hive else f'spark.sql("CREATE DATABASE {scripts[0].database}")\n'
-    functions = (f"\n\ndef {one.name}():\n" + "".join(f"    {line}\n" for line in one.lines) for one in scripts)
+    functions = (
+        f"\n\ndef {one.name}():\n" + "".join(f"    {line}\n" for line in one.lines)
+        for one in scripts
+    )
     listed = f"\n\nQUERIES = [{', '.join(script.name for script in scripts)}]"
-    return "".join([(DATA / "preamble.py").read_text(), start, *functions, listed, (DATA / "main.py").read_text()])
+    return "".join(
+        [
+            (DATA / "preamble.py").read_text(),
+            start,
+            *functions,
+            listed,
+            (DATA / "main.py").read_text(),
+        ]
+    )

@@ -27,7 +27,9 @@ Failure = tuple[str, str]
 
 @dataclass
 class Verdict:
-    """Wrong edges of one capture by query, and counts of ``true``, ``false`` and ``missing`` edges by kind."""
+    """Wrong edges of one capture by query, and counts of ``true``, ``false`` and ``missing`` edges
+    by kind.
+    """
 
     wrong: dict[str, dict[Failure, set[Any]]] = field(default_factory=dict)
     counts: Counter[Failure] = field(default_factory=Counter)
@@ -39,7 +41,11 @@ def judge(folder: Path, capture: str) -> Verdict:
     converter = Converter(settings())
     for line in lines_of(folder / "events.ndjson") if of_events else ():
         converter.add(line)
-    log = EventLog(folder / "log") if (folder / "log").exists() else map(json.loads, lines_of(folder / "log.ndjson"))
+    log = (
+        EventLog(folder / "log")
+        if (folder / "log").exists()
+        else map(json.loads, lines_of(folder / "log.ndjson"))
+    )
     for event in log if of_log else ():
         converter.add_log_event(event)
     edges, verdict = found_edges(converter.finish(Ending(succeeded=True))), Verdict()
@@ -52,10 +58,20 @@ def judge(folder: Path, capture: str) -> Verdict:
         for query, found in by_query.items():
             if query not in truth["refused"]:
                 of_query = truth["queries"].get(query, {})
-                true, either = (set(_edges(of_query, name, truth["root"])) for name in (kind, f"either_{kind}"))
-                results = {"true": found & true, "false": found - true - either, "missing": true - found}
+                true, either = (
+                    set(_edges(of_query, name, truth["root"])) for name in (kind, f"either_{kind}")
+                )
+                results = {
+                    "true": found & true,
+                    "false": found - true - either,
+                    "missing": true - found,
+                }
                 verdict.counts.update({(kind, what): len(those) for what, those in results.items()})
-                wrong = {(kind, what): those for what, those in results.items() if those and what != "true"}
+                wrong = {
+                    (kind, what): those
+                    for what, those in results.items()
+                    if those and what != "true"
+                }
                 verdict.wrong.setdefault(query, {}).update(wrong)
     return verdict
 
@@ -64,7 +80,9 @@ def _edges(truth: dict[str, Any], kind: str, root: str) -> Iterator[Any]:
     """Yield edges of the truth with URNs: a table is named ``table:…``, a path is one in the root."""
     for edge in truth.get(kind, ()):
         if isinstance(edge, str):
-            place = f"hive,{edge[6:].lower()}" if edge.startswith("table:") else f"file,{root}/{edge}"
+            place = (
+                f"hive,{edge[6:].lower()}" if edge.startswith("table:") else f"file,{root}/{edge}"
+            )
             yield f"urn:li:dataset:(urn:li:dataPlatform:{place},PROD)"
         else:
             source, column, target, field = edge

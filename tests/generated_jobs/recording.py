@@ -1,4 +1,6 @@
-"""Run generated applications with a real Spark, as the operator submits them, and record what they leave."""
+"""Run generated applications with a real Spark, as the operator submits them, and record what they
+leave.
+"""
 
 from __future__ import annotations
 
@@ -31,20 +33,28 @@ spark.stop()
 
 
 def record(applications: Mapping[str, Sequence[Script]], folder: Path) -> dict[str, dict[str, str]]:
-    """Run applications in one JVM, and leave the listener's events, the log and the truth in a folder of each name.
+    """Run applications in one JVM, and leave the listener's events, the log and the truth in a
+    folder of each name.
 
     Hive's tables are made by an application before them.
 
     :returns: what Spark refused: errors by application and query.
     """
     folder = folder.resolve()
-    env = os.environ | {"PATH": f"{_BIN}{os.pathsep}{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
+    env = os.environ | {
+        "PATH": f"{_BIN}{os.pathsep}{os.environ['PATH']}",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
     env.pop("SPARK_HOME", None)
     with_hive = [scripts for scripts in applications.values() if scripts[0].hive]
     setup = [f"CREATE DATABASE {scripts[0].database}" for scripts in with_hive]
-    setup += [statement for scripts in with_hive for script in scripts for statement in script.setup]
+    setup += [
+        statement for scripts in with_hive for script in scripts for statement in script.setup
+    ]
     texts = {"setup": (_SETUP.format(setup), True)} if setup else {}
-    texts |= {name: (application(scripts), scripts[0].hive) for name, scripts in applications.items()}
+    texts |= {
+        name: (application(scripts), scripts[0].hive) for name, scripts in applications.items()
+    }
     plan, options = [], list[str]()
     for name, (text, hive) in texts.items():
         place = folder / name
@@ -52,18 +62,35 @@ def record(applications: Mapping[str, Sequence[Script]], folder: Path) -> dict[s
         (place / "job.py").write_text(text)
         submission = _submission(folder, name, env, hive=hive)
         options = options or submission.arguments
-        properties = {key: str(value) for key, value in submission.properties.items() if key not in _OF_JVM}
-        plan.append({"job": str(place / "job.py"), "work": str(place / "work"), "properties": properties})
+        properties = {
+            key: str(value) for key, value in submission.properties.items() if key not in _OF_JVM
+        }
+        plan.append(
+            {"job": str(place / "job.py"), "work": str(place / "work"), "properties": properties}
+        )
     (folder / "plan.json").write_text(json.dumps(plan))
-    command = [str(_BIN / "spark-submit"), "--master", "local[2]", *options, str(DATA / "driver.py")]
+    command = [
+        str(_BIN / "spark-submit"),
+        "--master",
+        "local[2]",
+        *options,
+        str(DATA / "driver.py"),
+    ]
     with (folder / "output").open("w") as output:
         subprocess.run(
-            [*command, str(folder / "plan.json")], env=env, cwd=folder, stdout=output, stderr=output, check=True
+            [*command, str(folder / "plan.json")],
+            env=env,
+            cwd=folder,
+            stdout=output,
+            stderr=output,
+            check=True,
         )
     return {name: _write_truth(folder / name, scripts) for name, scripts in applications.items()}
 
 
-def _submission(folder: Path, name: str, env: Mapping[str, str], *, hive: bool) -> capture.Submission:
+def _submission(
+    folder: Path, name: str, env: Mapping[str, str], *, hive: bool
+) -> capture.Submission:
     properties = {
         "spark.app.name": name,
         "spark.ui.enabled": "false",

@@ -25,7 +25,8 @@ Item = tuple[str, str, Column]
 
 @dataclass
 class Script:
-    """A query of the job: its lines and its truth. Datasets are paths in the job's folder, or tables (``table:…``).
+    """A query of the job: its lines and its truth. Datasets are paths in the job's folder, or
+    tables (``table:…``).
 
     :param hive: tables may be older than the application, which ``setup`` is for.
     """
@@ -52,7 +53,9 @@ class Script:
         name = self.fresh("c")
         return name if name not in frame.columns else self.column(frame)
 
-    def add(self, template: str, frame: Frame | None = None, other: Frame | None = None, **names: str) -> list[str]:
+    def add(
+        self, template: str, frame: Frame | None = None, other: Frame | None = None, **names: str
+    ) -> list[str]:
         """Add a template's lines, and return the frame's columns that its placeholders took."""
         taken: dict[str, str] = {}
         names = {"form": self.rng.choice(FORMATS), **names}
@@ -90,9 +93,13 @@ class Script:
         columns: Mapping[str, Column] | None = None,
         **names: Any,
     ) -> Frame:
-        """Assign the frame of a template. :param like: its columns and reads, if they are not those of the frame."""
+        """Assign the frame of a template. :param like: its columns and reads, if they are not those
+        of the frame.
+        """
         needed = self.add(template, frame, **names)
-        return self.frame(self.lines.pop(), (like or frame).needing(needed if like is None else ()), columns)
+        return self.frame(
+            self.lines.pop(), (like or frame).needing(needed if like is None else ()), columns
+        )
 
     def project(self, frame: Frame, items: Sequence[Item], *, in_sql: bool = False) -> Frame:
         """Select items of a frame in one of both APIs."""
@@ -101,8 +108,12 @@ class Script:
         columns = {name: column for _, name, column in items}
         if style.isupper():
             view = self._view(frame)
-            view, base = ("base", f"WITH base AS (SELECT * FROM {view}) ") if style == "WITH" else (view, "")
-            return self.frame(f'spark.sql("{base}SELECT {", ".join(listed)} FROM {view}")', frame, columns)
+            view, base = (
+                ("base", f"WITH base AS (SELECT * FROM {view}) ") if style == "WITH" else (view, "")
+            )
+            return self.frame(
+                f'spark.sql("{base}SELECT {", ".join(listed)} FROM {view}")', frame, columns
+            )
         parts = [f'"{one}"' for one in listed]
         if style == "select":
             parts = [f'F.expr("{code}").alias("{name}")' for code, name, _ in items]
@@ -111,28 +122,42 @@ class Script:
     def new(self, frame: Frame, most: int, group: str = "values", least: int = 1) -> list[Item]:
         """Return new columns of random expressions."""
         drawn = [
-            expression(self.rng, self.rng.choice("nt"), frame, group) for _ in range(self.rng.randint(least, most))
+            expression(self.rng, self.rng.choice("nt"), frame, group)
+            for _ in range(self.rng.randint(least, most))
         ]
         return [(one[0], self.column(frame), one[1]) for one in drawn if one is not None]
 
-    def executed(self, frame: Frame, output: str = "", names: Mapping[str, str] | None = None) -> None:
-        """Note that a frame is executed. :param names: the columns that are written, by those of the frame."""
+    def executed(
+        self, frame: Frame, output: str = "", names: Mapping[str, str] | None = None
+    ) -> None:
+        """Note that a frame is executed. :param names: the columns that are written, by those of
+        the frame.
+        """
         wanted = {name: name for name in frame.columns} if names is None else names
         read, either = frame.read_by(wanted)
-        own = frozenset() if output else read & self.outputs  # the driver only takes rows that the job wrote itself
+        own = (
+            frozenset() if output else read & self.outputs
+        )  # the driver only takes rows that the job wrote itself
         self.inputs |= read - own
         self.either_inputs |= either | own
         if output:
             self.outputs.add(output)
             for name, target in wanted.items():
                 self.columns |= {(*edge, output, target) for edge in frame.columns[name].values}
-                self.either_columns |= {(*edge, output, target) for edge in frame.columns[name].either}
+                self.either_columns |= {
+                    (*edge, output, target) for edge in frame.columns[name].either
+                }
 
     # Sources.
 
     def source(self) -> Frame:
         return self.rng.choice(
-            [self.files, self.files, self.table, *([self.literal] if self.rng.random() < 0.1 else [])]
+            [
+                self.files,
+                self.files,
+                self.table,
+                *([self.literal] if self.rng.random() < 0.1 else []),
+            ]
         )()
 
     def _draw(self) -> list[str]:
@@ -161,7 +186,8 @@ class Script:
         paths = [f"{folder}/{path_of(path)}" for path in layout.get("paths", ())] or [folder]
         datasets = [path.rstrip("/") for path in paths] if layout.get("named") else [folder]
         options = {
-            k: v.replace("@folder", folder) if v is not True else v for k, v in layout.get("options", {}).items()
+            k: v.replace("@folder", folder) if v is not True else v
+            for k, v in layout.get("options", {}).items()
         }
         schema, names = self._schema(form, columns, header, options)
         if layout.get("partitioned"):
@@ -170,12 +196,16 @@ class Script:
             name: Column(kind, frozenset((one, name) for one in datasets), plain=True, firm=True)
             for name, kind in names.items()
         }
-        return self.frame(self._reader(form, schema, options, paths), Frame("", {}, frozenset(datasets)), found)
+        return self.frame(
+            self._reader(form, schema, options, paths), Frame("", {}, frozenset(datasets)), found
+        )
 
     def _schema(
         self, form: str, columns: list[str], header: bool, options: dict[str, Any]
     ) -> tuple[str, dict[str, str]]:
-        """Return the schema that the job gives, and kinds of columns as Spark then reads them; sets options."""
+        """Return the schema that the job gives, and kinds of columns as Spark then reads them; sets
+        options.
+        """
         pairs = [column.split(":") for column in columns]
         kinds = {name: "t" if kind == "t" else "n" for name, kind in pairs}
         options |= {"header": True} if form == "csv" and header else {}
@@ -186,7 +216,9 @@ class Script:
             return "", dict(sorted(kinds.items()))
         if form == "csv":
             options |= {choice: True} if choice else {}
-            named = [(name if header else f"_c{i}", kind) for i, (name, kind) in enumerate(kinds.items())]
+            named = [
+                (name if header else f"_c{i}", kind) for i, (name, kind) in enumerate(kinds.items())
+            ]
             return "", {name: kind if choice else "t" for name, kind in named}
         return "", kinds
 
@@ -196,7 +228,9 @@ class Script:
         addresses = [f'f"{rng.choice(schemes)}{{ROOT}}/{path}"' for path in paths]
         if len(paths) == 1 and not options and not schema and rng.random() < 0.3:
             return f'spark.sql(f"SELECT * FROM {form}.`{{ROOT}}/{paths[0]}`")'
-        values = {name: "True" if value is True else f'f"{value}"' for name, value in options.items()}
+        values = {
+            name: "True" if value is True else f'f"{value}"' for name, value in options.items()
+        }
         reader = "spark.read" + (f'.schema("{schema}")' if schema else "")
         reader += "".join(f'.option("{name}", {value})' for name, value in values.items())
         listed = addresses[0] if len(paths) == 1 else f"[{', '.join(addresses)}]"
@@ -205,27 +239,39 @@ class Script:
         return f"{reader}.{form}({', '.join(addresses) if form == 'parquet' else listed})"
 
     def table(self) -> Frame:
-        """Make a table before the application, or in it if its catalogue does not outlive it, and read it."""
+        """Make a table before the application, or in it if its catalogue does not outlive it, and
+        read it.
+        """
         stored = self.rng.choice(PARTS["tables"] + PARTS["hive_tables"] * self.hive)
         dataset, name = self.new_table("t")
         if self.hive:
             columns = [column.lower() for column in self._draw()]
             listed = ", ".join(f"{column[:-2]} {TYPES[column[-1]]}" for column in columns)
-            values = ", ".join({"i": "1", "n": "2.5", "t": "'k1'"}[column[-1]] for column in columns)
-            self.setup += [f"CREATE TABLE {name} ({listed}) {stored}", f"INSERT INTO {name} VALUES ({values})"]
+            values = ", ".join(
+                {"i": "1", "n": "2.5", "t": "'k1'"}[column[-1]] for column in columns
+            )
+            self.setup += [
+                f"CREATE TABLE {name} ({listed}) {stored}",
+                f"INSERT INTO {name} VALUES ({values})",
+            ]
             kinds = {column[:-2]: "t" if column[-1] == "t" else "n" for column in columns}
         else:
             made = self.files()
             self.add(f'@f.write.format("@form").saveAsTable("{name}")', made)
             self.executed(made, dataset)
             kinds = {column: one.kind for column, one in made.columns.items()}
-        reader = self.rng.choice(PARTS["readers"]).replace("@t", self.rng.choice([name, name.lower()]))
+        reader = self.rng.choice(PARTS["readers"]).replace(
+            "@t", self.rng.choice([name, name.lower()])
+        )
         return self.frame(reader, Frame("", {}, frozenset({dataset})), of_dataset(dataset, kinds))
 
     def new_table(self, stem: str) -> tuple[str, str]:
         """Return a table's dataset, and its name as the job writes it."""
         stem = f"{self.name}_{self.fresh(stem)}"
-        return f"table:{self.database}.{stem}", f"{self.database}.{self.rng.choice([stem, stem, stem.title()])}"
+        return (
+            f"table:{self.database}.{stem}",
+            f"{self.database}.{self.rng.choice([stem, stem, stem.title()])}",
+        )
 
 
 def of_dataset(dataset: str, kinds: Mapping[str, str]) -> dict[str, Column]:

@@ -1,6 +1,8 @@
-"""Steps of a generated query: each takes a frame, adds lines, and returns the next frame with its provenance.
+"""Steps of a generated query: each takes a frame, adds lines, and returns the next frame with its
+provenance.
 
-A step for which the frame lacks columns returns ``None``, or raises ``IndexError`` by choosing from nothing.
+A step for which the frame lacks columns returns ``None``, or raises ``IndexError`` by choosing from
+nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +26,14 @@ def _items(frame: Frame) -> list[Item]:
 
 def select(s: Script, rng: Random, frame: Frame, _: Other) -> Frame:
     names = rng.sample(list(frame.columns), rng.randint(1, len(frame.columns)))
-    items = [(one, rng.choice([one, one, one, s.column(frame)]), frame.columns[one]) for one in names]
+    items = [
+        (one, rng.choice([one, one, one, s.column(frame)]), frame.columns[one]) for one in names
+    ]
     if rng.random() < 0.1:  # Spark finds a column in any case, and names it as the query does
-        items = [(code.upper(), name.upper() if name == code else name, column) for code, name, column in items]
+        items = [
+            (code.upper(), name.upper() if name == code else name, column)
+            for code, name, column in items
+        ]
     return s.project(frame, items + s.new(frame, 2, least=0))
 
 
@@ -39,10 +46,19 @@ def derive(s: Script, rng: Random, frame: Frame, _: Other) -> Frame | None:
         code, name, column = items[0]
         name = rng.choice([name, *frame.columns])  # an old name gets a new value
         code = code.replace('"', "'")
-        return s.frame(f'{frame.name}.withColumn("{name}", F.expr("{code}"))', frame, {**frame.columns, name: column})
+        return s.frame(
+            f'{frame.name}.withColumn("{name}", F.expr("{code}"))',
+            frame,
+            {**frame.columns, name: column},
+        )
     if group == "values" and rng.random() < 0.3:  # the next columns are made of these
-        columns = {**frame.columns, **{name: replace(column, plain=False) for _, name, column in items}}
-        return s.project(frame, [*_items(frame), *items, *s.new(replace(frame, columns=columns), 1)], in_sql=True)
+        columns = {
+            **frame.columns,
+            **{name: replace(column, plain=False) for _, name, column in items},
+        }
+        return s.project(
+            frame, [*_items(frame), *items, *s.new(replace(frame, columns=columns), 1)], in_sql=True
+        )
     return s.project(frame, [*_items(frame), *items])
 
 
@@ -83,14 +99,19 @@ def join(s: Script, rng: Random, frame: Frame, other: Other) -> Frame:
     right, kind = other(), rng.choice("nt")
     how = rng.choice(["inner", "inner", "left", "right", "full", "left_semi", "left_anti", "cross"])
     style = rng.choice(["using", "on"])
-    key, of_right = rng.choice(frame.names(kind, firm=True)), rng.choice(right.names(kind, firm=True))
+    key, of_right = (
+        rng.choice(frame.names(kind, firm=True)),
+        rng.choice(right.names(kind, firm=True)),
+    )
     new = {
         name: key if style == "using" and how != "cross" and name == of_right else s.fresh("r")
         for name in right.columns
     }
     right = s.project(right, [(name, new[name], column) for name, column in right.columns.items()])
     like = frame.beside(right)
-    like = replace(like, reads=like.reads | frame.columns[key].reads | right.columns[new[of_right]].reads)
+    like = replace(
+        like, reads=like.reads | frame.columns[key].reads | right.columns[new[of_right]].reads
+    )
     optional = {"left": right.reads, "right": frame.reads, "full": frame.reads | right.reads}
     like = replace(like, outer=like.outer | optional.get(how, frozenset()))
     a, b = frame.settled().columns, right.settled().columns
@@ -100,7 +121,12 @@ def join(s: Script, rng: Random, frame: Frame, other: Other) -> Frame:
     if style == "using":
         columns[key] = _key(a[key], b[key], how)
         columns = {name: columns[name] for name in [key, *(one for one in columns if one != key)]}
-    names: dict[str, Any] = {"k": key, "r": new[of_right], "how": how, "HOW": how.upper().replace("_", " ")}
+    names: dict[str, Any] = {
+        "k": key,
+        "r": new[of_right],
+        "how": how,
+        "HOW": how.upper().replace("_", " "),
+    }
     return s.step(rng.choice(PARTS[style]), frame, like, other=right, columns=columns, **names)
 
 
@@ -126,7 +152,9 @@ def combine(s: Script, rng: Random, frame: Frame, other: Other) -> Frame | None:
     if how != "union":
         reads = (one.reads for each in (frame, right) for one in each.columns.values())
         like = replace(like.distinct(), reads=like.reads.union(*reads))
-    columns = {name: _combined(one, right.columns[name], how) for name, one in frame.columns.items()}
+    columns = {
+        name: _combined(one, right.columns[name], how) for name, one in frame.columns.items()
+    }
     return s.step(rng.choice(PARTS["combine"][how]), frame, like, other=right, columns=columns)
 
 
@@ -134,7 +162,11 @@ def _combined(left: Column, right: Column, how: str) -> Column:
     if how.startswith("union"):
         return Column.of(left.kind, [left, right])
     left = left.settled()
-    return replace(left, either=left.either | right.values | right.either) if how == "intersect" else left
+    return (
+        replace(left, either=left.either | right.values | right.either)
+        if how == "intersect"
+        else left
+    )
 
 
 def group(s: Script, rng: Random, frame: Frame, _: Other) -> Frame | None:
@@ -153,19 +185,27 @@ def group(s: Script, rng: Random, frame: Frame, _: Other) -> Frame | None:
         named = ", ".join(f'"{key}"' for key in keys)
         return s.frame(f"{frame.name}.{how or 'groupBy'}({named}).agg({parts})", like, columns)
     by = ", ".join(keys)
-    by = {"": by, "sets": f"GROUPING SETS (({by}), ({keys[0] if keys else ''}), ())"}.get(how, f"{how.upper()}({by})")
+    by = {"": by, "sets": f"GROUPING SETS (({by}), ({keys[0] if keys else ''}), ())"}.get(
+        how, f"{how.upper()}({by})"
+    )
     listed = ", ".join([*keys, *(f"{code} AS {name}" for code, name, _ in items)])
     clauses = f" GROUP BY {by}{rng.choice(['', ' HAVING count(*) > 0'])}" if keys else ""
     return s.step(f'spark.sql("SELECT {listed} FROM @v{clauses}")', frame, like, columns=columns)
 
 
 def pivot(s: Script, rng: Random, frame: Frame, _: Other) -> Frame | None:
-    key, by = rng.sample(frame.names("t", firm=True), 2) if len(frame.names("t", firm=True)) > 1 else ("", "")
+    key, by = (
+        rng.sample(frame.names("t", firm=True), 2)
+        if len(frame.names("t", firm=True)) > 1
+        else ("", "")
+    )
     value = rng.choice(frame.names())
     if not key or key in ("k1", "k2"):
         return None
     columns = {key: replace(frame.columns[key], plain=False)}
-    columns |= {name: Column.of(frame.columns[value].kind, [frame.columns[value]]) for name in ("k1", "k2")}
+    columns |= {
+        name: Column.of(frame.columns[value].kind, [frame.columns[value]]) for name in ("k1", "k2")
+    }
     template = f'@f.groupBy("{key}").pivot("{by}", ["k1", "k2"]).agg(F.max("{value}"))'
     return s.step(template, frame, frame.needing([key, by]).distinct(), columns=columns)
 
@@ -173,7 +213,11 @@ def pivot(s: Script, rng: Random, frame: Frame, _: Other) -> Frame | None:
 def explode(s: Script, rng: Random, frame: Frame, _: Other) -> Frame | None:
     """Turn columns into rows."""
     kind, how, new = rng.choice("nt"), rng.choice(["explode", "unpivot"]), s.column(frame)
-    one, two, kept = rng.choice(frame.names(kind)), rng.choice(frame.names(kind)), rng.choice(list(frame.columns))
+    one, two, kept = (
+        rng.choice(frame.names(kind)),
+        rng.choice(frame.names(kind)),
+        rng.choice(list(frame.columns)),
+    )
     value = replace(Column.of(kind, [frame.columns[one], frame.columns[two]]), firm=False)
     columns = (
         {**frame.columns, new: value}
@@ -189,15 +233,27 @@ def explode(s: Script, rng: Random, frame: Frame, _: Other) -> Frame | None:
 
 def structure(s: Script, rng: Random, frame: Frame, _: Other) -> Frame:
     """Pack columns into a struct, hold it, and take a field out."""
-    one, two, new = rng.choice(list(frame.columns)), rng.choice(list(frame.columns)), s.column(frame)
+    one, two, new = (
+        rng.choice(list(frame.columns)),
+        rng.choice(list(frame.columns)),
+        s.column(frame),
+    )
     how = rng.choice(["", "", ".cache()", ".localCheckpoint()"])
     frame = frame.pinned() if how else frame
-    packed = s.step(f'@f.withColumn("s", F.struct(F.col("{one}").alias("a"), F.col("{two}").alias("b"))){how}', frame)
+    packed = s.step(
+        f'@f.withColumn("s", F.struct(F.col("{one}").alias("a"), F.col("{two}").alias("b"))){how}',
+        frame,
+    )
     if "local" in how:
         s.executed(frame)
     field = rng.choice("ab")
-    columns = {**frame.columns, new: replace(frame.columns[{"a": one, "b": two}[field]], plain=False)}
-    return s.step(f'@f.withColumn("{new}", F.col("s.{field}")).drop("s")', packed, packed, columns=columns)
+    columns = {
+        **frame.columns,
+        new: replace(frame.columns[{"a": one, "b": two}[field]], plain=False),
+    }
+    return s.step(
+        f'@f.withColumn("{new}", F.col("s.{field}")).drop("s")', packed, packed, columns=columns
+    )
 
 
 def subquery(s: Script, rng: Random, frame: Frame, other: Other) -> Frame:
@@ -215,7 +271,14 @@ def subquery(s: Script, rng: Random, frame: Frame, other: Other) -> Frame:
         names["r"] = of_right = rng.choice(right.names())
     column = replace(Column.of(right.columns[of_right].kind, [right.columns[of_right]]), firm=False)
     column = replace(column, reads=column.reads | read)
-    return s.step(rng.choice(PARTS[how]), frame, like, other=right, columns={**frame.columns, new: column}, **names)
+    return s.step(
+        rng.choice(PARTS[how]),
+        frame,
+        like,
+        other=right,
+        columns={**frame.columns, new: column},
+        **names,
+    )
 
 
 def hold(s: Script, rng: Random, frame: Frame, _: Other) -> Frame:

@@ -1,4 +1,6 @@
-"""Generated jobs have the lineage that is theirs by construction: recorded ones, and one that a real Spark runs."""
+"""Generated jobs have the lineage that is theirs by construction: recorded ones, and one that a
+real Spark runs.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,19 @@ NOT_MENDED = yaml.safe_load((DATA / "not_mended.yaml").read_text()) or {}
 def wrong_edges(folder: Path, capture: str) -> dict[str, list[str]]:
     verdict = judge(folder, capture)
     assert verdict.counts["columns", "true"] > 30
-    return {query: sorted(f"{what} {kind}" for kind, what in wrong) for query, wrong in verdict.wrong.items() if wrong}
+    return {
+        query: sorted(f"{what} {kind}" for kind, what in wrong)
+        for query, wrong in verdict.wrong.items()
+        if wrong
+    }
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_recorded_jobs_have_no_wrong_edges_but_known_ones(recording: str, capture: str) -> None:
-    assert wrong_edges(DATA / "recorded" / recording, capture) == NOT_MENDED.get(capture, {}).get(int(recording), {})
+    assert wrong_edges(DATA / "recorded" / recording, capture) == NOT_MENDED.get(capture, {}).get(
+        int(recording), {}
+    )
 
 
 @pytest.mark.parametrize("seed", [1, 2])

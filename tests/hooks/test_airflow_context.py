@@ -92,7 +92,9 @@ def test_an_attempt_has_its_dag_run_times_and_pages(monkeypatch: pytest.MonkeyPa
     dag = DAG("shop", schedule=None, description="The shop")
     with dag:
         build = tries_task("build")
-    found = airflow_run.AttemptContext(context_of(build, TaskInstance(try_number=2, map_index=4))).attempt()
+    found = airflow_run.AttemptContext(
+        context_of(build, TaskInstance(try_number=2, map_index=4))
+    ).attempt()
     run_page = "https://airflow/dags/shop/runs/scheduled__2026-01-01T00%3A00%3A00%2B00%3A00"
     assert found == run_tree.TaskAttempt(
         dag_run=run_tree.DagRun(
@@ -115,7 +117,9 @@ def test_an_attempt_has_its_dag_run_times_and_pages(monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_dag_and_task_look_as_datahubs_own_plugin_writes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dag_and_task_look_as_datahubs_own_plugin_writes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The file holds what acryl-datahub-airflow-plugin 1.7.0.17 wrote of this DAG on Airflow 3.3.2."""
     configure(monkeypatch, {"api.base_url": "https://airflow"})
     with DAG(
@@ -128,7 +132,10 @@ def test_dag_and_task_look_as_datahubs_own_plugin_writes_them(monkeypatch: pytes
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
     ) as dag:
         build = BashOperator(
-            task_id="build", bash_command="x", doc_md="Builds the orders.", outlets=[Asset("file:///lake/x")]
+            task_id="build",
+            bash_command="x",
+            doc_md="Builds the orders.",
+            outlets=[Asset("file:///lake/x")],
         )
         build >> BashOperator(task_id="after", bash_command="x")
     by_plugin: dict[tuple[str, str], Any] = {}
@@ -142,7 +149,9 @@ def test_dag_and_task_look_as_datahubs_own_plugin_writes_them(monkeypatch: pytes
         aspect = ours[urn, info]
         aspect["customProperties"].pop("fileloc", None)
         # The plugin's address of the DAG is of Airflow 2, and it does not name the flow in the job.
-        assert aspect.pop("externalUrl") == by_plugin[urn, info].pop("externalUrl").replace("tree?dag_id=", "dags/")
+        assert aspect.pop("externalUrl") == by_plugin[urn, info].pop("externalUrl").replace(
+            "tree?dag_id=", "dags/"
+        )
         assert aspect.pop("flowUrn", flow) == flow
         assert aspect == by_plugin[urn, info]
         for name, members in (("ownership", "owners"), ("globalTags", "tags")):
@@ -152,7 +161,9 @@ def test_dag_and_task_look_as_datahubs_own_plugin_writes_them(monkeypatch: pytes
     assert airflow_run.dag_run_of(tries.DagRun(), stored).dag == attempt.dag_run.dag
 
 
-def test_owners_and_tags_follow_the_options_of_datahubs_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_owners_and_tags_follow_the_options_of_datahubs_plugin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with DAG("shop", schedule=None, tags=["nightly"], default_args={"owner": "etl"}) as dag:
         EmptyOperator(task_id="build", doc="postgres://ann:secret@db/orders")
 
@@ -162,14 +173,19 @@ def test_owners_and_tags_follow_the_options_of_datahubs_plugin(monkeypatch: pyte
     assert "secret" not in str(info().description)
     configure(monkeypatch, {"datahub.capture_ownership_as_group": "True"})
     assert info().owners == ("urn:li:corpGroup:etl",)
-    configure(monkeypatch, {"datahub.capture_ownership_info": "False", "datahub.capture_tags_info": "False"})
+    configure(
+        monkeypatch,
+        {"datahub.capture_ownership_info": "False", "datahub.capture_tags_info": "False"},
+    )
     assert (info().owners, info().tags) == ((), ())
 
 
 @pytest.mark.parametrize("run_type", DagRunType)
 def test_manual_runs_are_ad_hoc_and_all_others_scheduled(run_type: DagRunType) -> None:
     """A task knows the name of a run's type, the scheduler has the type itself."""
-    expected = "BATCH_AD_HOC" if run_type.value in ("manual", "operator_triggered") else "BATCH_SCHEDULED"
+    expected = (
+        "BATCH_AD_HOC" if run_type.value in ("manual", "operator_triggered") else "BATCH_SCHEDULED"
+    )
     run: Any = tries.DagRun()
     for run.run_type in (run_type, run_type.value):
         assert airflow_run.dag_run_of(run).kind == expected
@@ -186,9 +202,16 @@ def test_a_run_has_a_data_interval_if_both_ends_are_known() -> None:
 
 
 @pytest.mark.parametrize("plugin", [False, True])
-def test_a_run_names_the_runs_that_triggered_it(monkeypatch: pytest.MonkeyPatch, plugin: bool) -> None:
+def test_a_run_names_the_runs_that_triggered_it(
+    monkeypatch: pytest.MonkeyPatch, plugin: bool
+) -> None:
     monkeypatch.setattr(airflow_run, "datahub_plugin_is_active", lambda: plugin)
-    source = {"source_dag_id": "load", "source_task_id": "extract", "source_run_id": "r1", "source_map_index": 2}
+    source = {
+        "source_dag_id": "load",
+        "source_task_id": "extract",
+        "source_run_id": "r1",
+        "source_map_index": 2,
+    }
     by_us = run_tree.AirflowSite().task_run_urn("load", "extract", "r1", 2)
     events = [
         SimpleNamespace(**source, extra={"datahub_task_run": by_us}),
@@ -201,9 +224,9 @@ def test_a_run_names_the_runs_that_triggered_it(monkeypatch: pytest.MonkeyPatch,
     by_plugin = {run_tree.AirflowSite().task_run_urn("load", "extract", "r1")} if plugin else set()
     found = airflow_run.dag_run_of(run)
     assert set(found.upstream_urns) == {by_us, *by_plugin}
-    assert find(found.end_proposals(0, "SUCCESS"), "dataProcessInstanceRelationships").aspect["upstreamInstances"] == (
-        list(found.upstream_urns)
-    )
+    assert find(found.end_proposals(0, "SUCCESS"), "dataProcessInstanceRelationships").aspect[
+        "upstreamInstances"
+    ] == (list(found.upstream_urns))
 
     parent = {"dag_id": "load", "run_id": "r1", "task_id": "trigger"}
     run = tries.DagRun(run_type="operator_triggered", conf={"datahub_parent_run": parent})
@@ -214,20 +237,26 @@ def test_a_run_names_the_runs_that_triggered_it(monkeypatch: pytest.MonkeyPatch,
     )
     found = airflow_run.dag_run_of(run)
     assert (found.parent_urn, found.upstream_urns) == (expected, ())
-    relationships = find(found.end_proposals(0, "SUCCESS"), "dataProcessInstanceRelationships").aspect
+    relationships = find(
+        found.end_proposals(0, "SUCCESS"), "dataProcessInstanceRelationships"
+    ).aspect
     assert relationships["parentInstance"] == expected
     for nonsense in ({"datahub_parent_run": "r1"}, {"datahub_parent_run": {"run_id": "r1"}}, None):
         assert airflow_run.dag_run_of(tries.DagRun(conf=nonsense or {})).parent_urn is None
 
 
 def tries_task(task_id: str, **more: Any) -> Any:
-    return SparkSubmitDatahubOperator(task_id=task_id, application=f"{task_id}.py", name=task_id, **more)
+    return SparkSubmitDatahubOperator(
+        task_id=task_id, application=f"{task_id}.py", name=task_id, **more
+    )
 
 
 def test_tasks_with_lineage_by_policy_are_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "_wanted", lambda: frozenset({"SparkSubmitOperator"}))
     with DAG("shop", schedule=None) as dag:
-        first, second = (SparkSubmitOperator(task_id=name, application="job.py") for name in ("a", "b"))
+        first, second = (
+            SparkSubmitOperator(task_id=name, application="job.py") for name in ("a", "b")
+        )
         first >> second
     for each in dag.tasks:
         policy.task_policy(each)
@@ -238,7 +267,9 @@ def test_tasks_with_lineage_by_policy_are_upstream(monkeypatch: pytest.MonkeyPat
 def test_a_wrong_switch_of_another_task_costs_no_lineage() -> None:
     with DAG("shop", schedule=None):
         tries_task("wrong", enabled="perhaps") >> (build := tries_task("build"))
-    assert airflow_run.AttemptContext(context_of(build)).attempt().upstream == (run_tree.UpstreamTask("wrong"),)
+    assert airflow_run.AttemptContext(context_of(build)).attempt().upstream == (
+        run_tree.UpstreamTask("wrong"),
+    )
 
 
 def behind_mapped_numbers() -> Any:
@@ -262,8 +293,14 @@ def runs_of(task_id: str, count: int) -> dict[str, dict[str, str]]:
         (runs_of("numbers", 0), ()),
         (runs_of("numbers", 1000), tuple(range(1000))),
         (runs_of("numbers", 1001), ()),
-        ({"numbers": {"numbers_0": "success", "numbers_1": "skipped", "numbers_2": "failed"}}, (0, 2)),
-        ({"numbers": {"numbers": "skipped"}}, ()),  # an expand over nothing leaves one without map index
+        (
+            {"numbers": {"numbers_0": "success", "numbers_1": "skipped", "numbers_2": "failed"}},
+            (0, 2),
+        ),
+        (
+            {"numbers": {"numbers": "skipped"}},
+            (),
+        ),  # an expand over nothing leaves one without map index
         (AirflowException("no supervisor"), ()),
         (OSError("broken pipe"), ()),
     ],
@@ -297,14 +334,20 @@ def test_in_a_mapped_group_the_run_of_the_same_index_is_upstream() -> None:
 
 
 @pytest.mark.parametrize(("map_index", "asked"), [(-1, None), (3, 3)])
-def test_a_state_that_airflow_cannot_give_is_not_set_by_others(map_index: int, asked: int | None) -> None:
+def test_a_state_that_airflow_cannot_give_is_not_set_by_others(
+    map_index: int, asked: int | None
+) -> None:
     ti: Any = TaskInstance(map_index=map_index)
-    ti.get_task_states = Mock(side_effect=AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR)))
+    ti.get_task_states = Mock(
+        side_effect=AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+    )
     assert airflow_run.AttemptContext(context_of(Task(), ti)).result_set_by_others() is None
     ti.get_task_states.assert_called_once_with("shop", asked, ["build"], run_ids=[RUN_ID])
 
 
-def chain(plugin: bool, states: Mapping[str, str] | None = None) -> tuple[run_tree.UpstreamTask, ...]:
+def chain(
+    plugin: bool, states: Mapping[str, str] | None = None
+) -> tuple[run_tree.UpstreamTask, ...]:
     """Return the tasks upstream of the last task of a chain of Spark, Python and empty tasks."""
 
     with DAG("shop", schedule=None):
@@ -316,7 +359,11 @@ def chain(plugin: bool, states: Mapping[str, str] | None = None) -> tuple[run_tr
 
         extract >> load >> check() >> EmptyOperator(task_id="gate") >> last
         extract >> off >> last
-    known = AirflowException("?") if states is None else {name: {name: state} for name, state in states.items()}
+    known = (
+        AirflowException("?")
+        if states is None
+        else {name: {name: state} for name, state in states.items()}
+    )
     ti = TaskInstance(task_id="last", states=known)
     return _UpstreamTasks(last, ti, AirflowServices(), written_by_plugin=plugin).find()
 
@@ -366,11 +413,17 @@ RUN_AFTER = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
 def test_a_run_out_of_turn_is_superseded_by_a_newer_one() -> None:
-    newer, older = (SimpleNamespace(run_id="another", logical_date=LOGICAL_DATE + timedelta(days=n)) for n in (1, -1))
+    newer, older = (
+        SimpleNamespace(run_id="another", logical_date=LOGICAL_DATE + timedelta(days=n))
+        for n in (1, -1)
+    )
     itself = SimpleNamespace(run_id=tries.RUN_ID, logical_date=LOGICAL_DATE + timedelta(days=1))
     cleared: dict[str, Any] = {"clear_number": 1}
     backfill: dict[str, Any] = {"run_type": "backfill"}
-    triggered: dict[str, Any] = {"run_type": "manual", "run_after": LOGICAL_DATE + timedelta(days=2)}
+    triggered: dict[str, Any] = {
+        "run_type": "manual",
+        "run_after": LOGICAL_DATE + timedelta(days=2),
+    }
     for run, newest, expected in (
         ({}, newer, False),
         (cleared, newer, True),
@@ -385,7 +438,10 @@ def test_a_run_out_of_turn_is_superseded_by_a_newer_one() -> None:
     ):
         ti: Any = TaskInstance(dag_run=tries.DagRun(**{"logical_date": LOGICAL_DATE, **run}))
         ti.get_previous_ti = Mock(side_effect=[newest])
-        assert airflow_run.AttemptContext(context_of(Task(), ti)).attempt().only_adds is expected, (run, newest)
+        assert airflow_run.AttemptContext(context_of(Task(), ti)).attempt().only_adds is expected, (
+            run,
+            newest,
+        )
 
 
 @cases("airflow")
@@ -415,7 +471,9 @@ def test_openlineage_run_ids_are_those_of_airflows_provider(
         configure(monkeypatch, {"openlineage.namespace": namespace})
         monkeypatch.setattr("airflow.providers.openlineage.conf.namespace", lambda: namespace)
     run = tries.DagRun(logical_date=logical_date, run_after=RUN_AFTER, clear_number=clear_number)
-    ti: Any = TaskInstance(task_id="group.build", try_number=try_number, map_index=map_index, dag_run=run)
+    ti: Any = TaskInstance(
+        task_id="group.build", try_number=try_number, map_index=map_index, dag_run=run
+    )
     expected = (
         ParentRun(namespace or "default", "shop.group.build", macros.lineage_run_id(ti)),
         ParentRun(namespace or "default", "shop", macros.lineage_root_run_id(ti)),

@@ -19,7 +19,9 @@ from tests.servers.schema_registry import SchemaRegistry
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Defines a connection in the environment; as JSON keeps its type, a URI does not."""
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # nobody is asked for keys where a connection has none
+    monkeypatch.setenv(
+        "AWS_EC2_METADATA_DISABLED", "true"
+    )  # nobody is asked for keys where a connection has none
 
     def define(connection_id: str, **fields: Any) -> None:
         value = fields["uri"] if "uri" in fields else json.dumps(fields)
@@ -30,7 +32,9 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.slow
 @cases("airflow")
-def test_each_connection_type_has_its_sink(connection: Any, conn_type: str, host: str, sink: str) -> None:
+def test_each_connection_type_has_its_sink(
+    connection: Any, conn_type: str, host: str, sink: str
+) -> None:
     connection("lineage", conn_type=conn_type, host=host)
     with sink_of("lineage") as found:
         assert type(found).__name__ == sink
@@ -40,7 +44,9 @@ def test_each_connection_type_has_its_sink(connection: Any, conn_type: str, host
 @pytest.mark.parametrize("conn_type", ["http", "kafka", "", "datahub"])
 def test_a_connection_of_another_type_is_refused(connection: Any, conn_type: str) -> None:
     connection("lineage", conn_type=conn_type, host="x")
-    with pytest.raises(SinkSettingsError, match=r"'lineage' is of type .* type 'datahub-rest' or 'datahub-kafka'"):
+    with pytest.raises(
+        SinkSettingsError, match=r"'lineage' is of type .* type 'datahub-rest' or 'datahub-kafka'"
+    ):
         sink_of("lineage")
     assert open_sink("lineage")[0] is None
 
@@ -54,7 +60,9 @@ def test_a_missing_connection_is_named() -> None:
 
 
 @cases("airflow")
-def test_an_incomplete_connection_names_what_is_wrong(connection: Any, fields: dict[str, Any], reason: str) -> None:
+def test_an_incomplete_connection_names_what_is_wrong(
+    connection: Any, fields: dict[str, Any], reason: str
+) -> None:
     connection("lineage", **fields)
     with pytest.raises(SinkSettingsError, match=reason):
         sink_of("lineage")
@@ -68,18 +76,29 @@ def test_a_kafka_connection_of_datahubs_plugin_works(
 ) -> None:
     topic = kafka.make_topic()
     extra = {
-        "connection": {"schema_registry_url": schema_registry.url, "producer_config": {"linger.ms": 5}},
+        "connection": {
+            "schema_registry_url": schema_registry.url,
+            "producer_config": {"linger.ms": 5},
+        },
         "topic_routes": {"MetadataChangeEvent": "unused", "MetadataChangeProposal": topic},
     }
-    connection("datahub_kafka_default", conn_type="datahub-kafka", host=kafka.bootstrap, extra=extra)
-    proposal = Proposal("dataFlow", "urn:li:dataFlow:(spark,shop,prod)", "status", {"removed": False})
+    connection(
+        "datahub_kafka_default", conn_type="datahub-kafka", host=kafka.bootstrap, extra=extra
+    )
+    proposal = Proposal(
+        "dataFlow", "urn:li:dataFlow:(spark,shop,prod)", "status", {"removed": False}
+    )
     with datahub.DatahubKafkaHook().get_conn() as sink:
         assert sink.deliver([proposal], Deadline.after(60)) == Delivery(delivered=1, stored=False)
     assert [each.key for each in kafka.messages(topic)] == [proposal.entity_urn]
 
 
-def test_without_kafkas_client_the_extra_is_named(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_spark_datahub.delivery.sinks.kafka.find_spec", lambda _name: None)
+def test_without_kafkas_client_the_extra_is_named(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "airflow_provider_spark_datahub.delivery.sinks.kafka.find_spec", lambda _name: None
+    )
     connection("lineage", conn_type="datahub-kafka", host="broker:9092")
     assert "pip install 'airflow-provider-spark-datahub[kafka]'" in str(open_sink("lineage")[1])
 

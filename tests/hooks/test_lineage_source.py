@@ -23,7 +23,13 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.hooks import LineageSource, Scope, datahub, lineage_source, stored_result
+from airflow_provider_spark_datahub.hooks import (
+    LineageSource,
+    Scope,
+    datahub,
+    lineage_source,
+    stored_result,
+)
 from airflow_provider_spark_datahub.task import XCOM_KEY
 from tests.airflow_versions import AIRFLOW
 from tests.delivery.outboxes import Recording, outbox_at, put
@@ -34,7 +40,9 @@ MORNING = datetime(2026, 1, 1, 6, tzinfo=UTC)
 @pytest.fixture
 def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     """An empty database of Airflow's own models."""
-    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    engine = create_engine(
+        "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}
+    )
     import_all_models()  # type: ignore[no-untyped-call]
     Base.metadata.create_all(engine)
 
@@ -50,7 +58,15 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     engine.dispose()
 
 
-def report(session: Session, dag_id: str, run_id: str, task_id: str, hour: int, value: object, index: int = -1) -> None:
+def report(
+    session: Session,
+    dag_id: str,
+    run_id: str,
+    task_id: str,
+    hour: int,
+    value: object,
+    index: int = -1,
+) -> None:
     row = {
         "dag_run_id": crc32(f"{dag_id}/{run_id}".encode()),
         "task_id": task_id,
@@ -65,7 +81,9 @@ def report(session: Session, dag_id: str, run_id: str, task_id: str, hour: int, 
     session.commit()
 
 
-def instance(session: Session, task_id: str, state: str, index: int = -1, hour: int | None = None) -> None:
+def instance(
+    session: Session, task_id: str, state: str, index: int = -1, hour: int | None = None
+) -> None:
     row = {
         "id": uuid.uuid4() if AIRFLOW >= (3, 2) else str(uuid.uuid4()),
         "task_id": task_id,
@@ -89,7 +107,14 @@ def test_reports_by_dag_run_task_and_time(database: Session) -> None:
     report(database, "shop", "tuesday", "build", 3, {"events": 3})
     report(database, "other", "monday", "build", 4, {"events": 4})
     report(database, "shop", "monday", "odd", 5, ["not a report"])
-    report(database, "evil", "monday", "odd", 6, {"__classname__": "airflow.nowhere.X", "__version__": 1, "events": 5})
+    report(
+        database,
+        "evil",
+        "monday",
+        "odd",
+        6,
+        {"__classname__": "airflow.nowhere.X", "__version__": 1, "events": 5},
+    )
     source = LineageSource()
 
     def events(*arguments: object, **more: object) -> list[int]:
@@ -125,7 +150,9 @@ def test_a_run_has_the_records_of_its_tasks_and_of_its_end(
     assert sorted((each.key.task_id, each.key.map_index) for each in of_run) == [
         ("", -1), ("build", -1), ("copy", 0), ("copy", 1),
     ]  # fmt: skip
-    assert [each.key.map_index for each in source.records(Scope("shop", "monday", "copy", 1))] == [1]
+    assert [each.key.map_index for each in source.records(Scope("shop", "monday", "copy", 1))] == [
+        1
+    ]
     assert source.deliver(Scope("shop", "monday")).startswith("4 entries settled")
     assert sink.exists()
     assert [each.key.run_id for each in source.newest(None, None, undelivered=True)] == ["tuesday"]
@@ -140,7 +167,9 @@ def test_a_delivery_takes_the_newest_of_all_task_instances_first_and_counts_the_
         instance(database, "copy", "success", index)
     indexes = range(0, 502, 7)
     for index in indexes:
-        proposal = Proposal("dataJob", f"urn:li:dataJob:{index}", "dataJobInfo", {"name": str(index)})
+        proposal = Proposal(
+            "dataJob", f"urn:li:dataJob:{index}", "dataJobInfo", {"name": str(index)}
+        )
         put(outbox, AttemptKey("shop", "monday", "copy", index, 1), [proposal], connection="sink")
     sink = Recording(refuses=lambda proposal: proposal.aspect["name"] == "0")
     monkeypatch.setattr(datahub, "open_sink", lambda _: (sink, None))
@@ -151,7 +180,9 @@ def test_a_delivery_takes_the_newest_of_all_task_instances_first_and_counts_the_
 
 
 def test_the_attempts_of_the_newest_task_instances_have_their_states(database: Session) -> None:
-    for index, (hour, state) in enumerate([(3, "success"), (1, "failed"), (None, ""), (2, "running")]):
+    for index, (hour, state) in enumerate(
+        [(3, "success"), (1, "failed"), (None, ""), (2, "running")]
+    ):
         instance(database, "copy", state, index, hour)
     newest = LineageSource().attempts(Scope("shop", "monday"), most=2)
     assert {key.map_index: state for key, state in newest.items()} == {0: "success", 3: "running"}
@@ -168,7 +199,9 @@ def test_a_delivery_that_fails_gives_each_reason_once(
     for task_id in ("build", "copy", ""):
         put(outbox, AttemptKey("shop", "monday", task_id, -1, 1), connection="sink")
         instance(database, task_id, "success")
-    reasons = iter(f"DataHub is not available (Connection refused, {number} requests)." for number in (2, 3, 4))
+    reasons = iter(
+        f"DataHub is not available (Connection refused, {number} requests)." for number in (2, 3, 4)
+    )
 
     class Refusing(Recording):
         def send(self, record: DeliveryRecord, deadline: Deadline) -> None:  # noqa: ARG002 (the sink's signature)
@@ -181,10 +214,19 @@ def test_a_delivery_that_fails_gives_each_reason_once(
 
 
 def test_a_result_is_known_when_airflow_is_done_with_the_task_instance(database: Session) -> None:
-    states = {"build": "running", "failed": "failed", "again": "up_for_retry", "skipped": "skipped", "done": "success"}
+    states = {
+        "build": "running",
+        "failed": "failed",
+        "again": "up_for_retry",
+        "skipped": "skipped",
+        "done": "success",
+    }
     for task_id, state in states.items():
         instance(database, task_id, state)
-    known = {task_id: stored_result(AttemptKey("shop", "monday", task_id, -1, 1)) for task_id in (*states, "gone")}
+    known = {
+        task_id: stored_result(AttemptKey("shop", "monday", task_id, -1, 1))
+        for task_id in (*states, "gone")
+    }
     assert known == {
         "build": None,
         "failed": "FAILURE",
@@ -193,4 +235,6 @@ def test_a_result_is_known_when_airflow_is_done_with_the_task_instance(database:
         "done": "SUCCESS",
         "gone": None,
     }
-    assert stored_result(AttemptKey("shop", "monday", "done", -1, 2)) == "FAILURE", "another attempt than the last"
+    assert stored_result(AttemptKey("shop", "monday", "done", -1, 2)) == "FAILURE", (
+        "another attempt than the last"
+    )

@@ -1,4 +1,6 @@
-"""Secrets of connections in Airflow's API and logs: which are hidden, and how people hear of the others."""
+"""Secrets of connections in Airflow's API and logs: which are hidden, and how people hear of the
+others.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from airflow_provider_spark_datahub.hooks import check_sink, masking
 from airflow_provider_spark_datahub.hooks.datahub import DatahubFileHook
 from tests.airflow_versions import read_names_of_secrets, redact
 
-KNOWN = {"basic.auth.user.info": "me:canary-1", "ssl.key.pem": "canary-2", "sasl.jaas.config": "canary-3"}
+KNOWN = {
+    "basic.auth.user.info": "me:canary-1",
+    "ssl.key.pem": "canary-2",
+    "sasl.jaas.config": "canary-3",
+}
 OF_OTHERS = ("vault.credential", "jaas.file")
 
 
@@ -29,9 +35,16 @@ def shown_by_the_api(extra: dict[str, Any]) -> str:
     """Return what ``GET /connections`` answers for a Kafka connection with this extra."""
     from airflow.api_fastapi.core_api.datamodels.connections import ConnectionResponse
 
-    fields = dict.fromkeys(("description", "host", "login", "schema", "port", "password", "team_name"))
+    fields = dict.fromkeys(
+        ("description", "host", "login", "schema", "port", "password", "team_name")
+    )
     answer: Any = ConnectionResponse
-    body = {"conn_id": "lineage", "conn_type": "datahub-kafka", **fields, "extra": json.dumps(extra)}
+    body = {
+        "conn_id": "lineage",
+        "conn_type": "datahub-kafka",
+        **fields,
+        "extra": json.dumps(extra),
+    }
     return str(answer.model_validate(body).extra)
 
 
@@ -48,7 +61,8 @@ def warnings(extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Any
 def test_secrets_that_airflows_api_shows_are_named_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, keys: Iterable[str]
 ) -> None:
-    # A value that this process has hidden once stays hidden: these are other values than elsewhere in this file.
+    # A value that this process has hidden once stays hidden: these are other values than elsewhere
+    # in this file.
     secrets = {key: f"shown-{key}" for key in keys}
     extra = {"connection": {"producer_config": {"acks": "all", **secrets}}}
     assert "shown-" in shown_by_the_api(extra)
@@ -62,7 +76,9 @@ def test_secrets_that_airflows_api_shows_are_named_with_a_remedy(
         assert warnings(extra, monkeypatch) == []
 
 
-def test_the_logs_hide_the_secrets_of_a_connection_that_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_logs_hide_the_secrets_of_a_connection_that_was_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     extra = {"connection": {"producer_config": {"acks": "all", **KNOWN}}}
     warnings(extra, monkeypatch)
     said = redact([f"producer: {value}" for value in KNOWN.values()])
@@ -71,5 +87,11 @@ def test_the_logs_hide_the_secrets_of_a_connection_that_was_used(monkeypatch: py
 
 def test_a_secret_key_is_shown_even_if_this_process_hides_part_of_its_value() -> None:
     masking.mask("seen-elsewhere")
-    extra = {"connection": {"sasl.jaas.config": 'password="seen-elsewhere-too"', "acks": "all", "ssl.key.pem": ""}}
+    extra = {
+        "connection": {
+            "sasl.jaas.config": 'password="seen-elsewhere-too"',
+            "acks": "all",
+            "ssl.key.pem": "",
+        }
+    }
     assert masking.shown_secrets(extra) == {"sasl.jaas.config": "sasl.jaas.config,sasl_jaas_config"}

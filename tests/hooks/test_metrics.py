@@ -25,7 +25,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for kind in ("incr", "timing", "gauge"):
         monkeypatch.setattr(
-            Stats, kind, staticmethod(lambda name, value, tags=None: found.update({name: (value, tags)}))
+            Stats,
+            kind,
+            staticmethod(lambda name, value, tags=None: found.update({name: (value, tags)})),
         )
     return found
 
@@ -47,7 +49,10 @@ def test_an_attempt_is_counted_with_its_proposals_and_seconds(sent: dict[str, An
 def test_the_outbox_is_gauged_even_if_it_is_empty(sent: dict[str, Any], tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path)
     metrics.gauge_outbox(outbox)
-    names = [f"spark_datahub.outbox.{name}" for name in ("pending", "quarantined", "oldest_pending_seconds")]
+    names = [
+        f"spark_datahub.outbox.{name}"
+        for name in ("pending", "quarantined", "oldest_pending_seconds")
+    ]
     assert sent == dict.fromkeys(names, (0, None))
     put(outbox, key(), 1)
     put(outbox, key(task_id="other"), 1).quarantine("no such aspect")
@@ -57,11 +62,19 @@ def test_the_outbox_is_gauged_even_if_it_is_empty(sent: dict[str, Any], tmp_path
     assert 0 <= sent[names[2]][0] < 3600
 
 
-def test_alerts_and_documentation_name_the_metrics_that_are_sent(sent: dict[str, Any], tmp_path: Path) -> None:
-    """As statsd_exporter and OpenTelemetry's collector name them in Prometheus; the latter adds _total to counters."""
+def test_alerts_and_documentation_name_the_metrics_that_are_sent(
+    sent: dict[str, Any], tmp_path: Path
+) -> None:
+    """As statsd_exporter and OpenTelemetry's collector name them in Prometheus; the latter adds
+    _total to counters.
+    """
     for inputs in ([], ["a"]):
-        metrics.count_attempt(LineageReport(inputs=inputs, delivered=1, rejected=1, pending=1), **TAGS)
-    counters = {name for name, (value, tags) in sent.items() if tags and not isinstance(value, timedelta)}
+        metrics.count_attempt(
+            LineageReport(inputs=inputs, delivered=1, rejected=1, pending=1), **TAGS
+        )
+    counters = {
+        name for name, (value, tags) in sent.items() if tags and not isinstance(value, timedelta)
+    }
     metrics.gauge_outbox(outbox_at(tmp_path))
     names = {f"airflow_{name.replace('.', '_')}" for name in sent}
     names |= {f"airflow_{name.replace('.', '_')}_total" for name in counters}
@@ -69,11 +82,16 @@ def test_alerts_and_documentation_name_the_metrics_that_are_sent(sent: dict[str,
     assert len(used := set(re.findall(r"\bairflow_\w+", rules))) == 6
     assert used <= names
     page = (DOCS / "outbox.md").read_text()
-    assert [name for name in sent if name not in page and f"`.{name.rpartition('.')[2]}`" not in page] == []
+    assert [
+        name for name in sent if name not in page and f"`.{name.rpartition('.')[2]}`" not in page
+    ] == []
 
 
 def test_an_outbox_that_cannot_be_read_has_no_gauges_and_fails_nothing(
-    sent: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    sent: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")

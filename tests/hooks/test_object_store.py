@@ -1,4 +1,6 @@
-"""The object store sink on a real S3 server, and outboxes and results of a backfill on one of GCS, too."""
+"""The object store sink on a real S3 server, and outboxes and results of a backfill on one of GCS,
+too.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ class Bucket:
         self.folder = s3.make_bucket(self.name)
 
     def objects(self) -> list[Path]:
-        # The server writes an object under a longer name first. After a fault it may still be at a request of before.
+        # The server writes an object under a longer name first. After a fault it may still be at a
+        # request of before.
         return sorted(self.folder.rglob("*.json"))
 
 
@@ -53,9 +56,15 @@ def bucket(s3: S3) -> Bucket:
 def open_sink(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> OpenSink:
     def connect(uri: str | None = None, **changes: object) -> Sink:
         lake = bucket.name.replace("-", "_")  # Airflow keeps what it opened by a connection's id
-        monkeypatch.setenv(f"AIRFLOW_CONN_{lake.upper()}", json.dumps(bucket.s3.connection(**changes)))
+        monkeypatch.setenv(
+            f"AIRFLOW_CONN_{lake.upper()}", json.dumps(bucket.s3.connection(**changes))
+        )
         host = uri or f"s3://{bucket.name}/a/b"
-        connection = {"conn_type": "datahub-object-store", "host": host, "extra": {"storage_conn_id": lake}}
+        connection = {
+            "conn_type": "datahub-object-store",
+            "host": host,
+            "extra": {"storage_conn_id": lake},
+        }
         monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
         return DatahubObjectStoreHook("lineage").get_conn()
 
@@ -79,32 +88,51 @@ def test_a_batch_that_is_delivered_twice_is_there_once(bucket: Bucket, open_sink
     assert len(bucket.objects()) == 2
 
 
-def test_batches_go_to_the_top_of_a_bucket_without_a_prefix(bucket: Bucket, open_sink: OpenSink) -> None:
+def test_batches_go_to_the_top_of_a_bucket_without_a_prefix(
+    bucket: Bucket, open_sink: OpenSink
+) -> None:
     assert open_sink(f"s3://{bucket.name}").deliver(upserts(3), Deadline.after(20)).delivered == 3
     assert [path.parent for path in bucket.objects()] == [bucket.folder]
 
 
-@pytest.mark.parametrize("changes", [{"password": "canary-wrong-secret"}, {"login": "canary-other-key"}])
-def test_wrong_keys_are_reported_at_once(open_sink: OpenSink, bucket: Bucket, changes: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "changes", [{"password": "canary-wrong-secret"}, {"login": "canary-other-key"}]
+)
+def test_wrong_keys_are_reported_at_once(
+    open_sink: OpenSink, bucket: Bucket, changes: dict[str, str]
+) -> None:
     delivery = open_sink(**changes).deliver(upserts(3), Deadline.after(20))
     assert (delivery.pending, bucket.objects()) == (tuple(upserts(3)), [])
-    assert f"the object store at s3://{bucket.name}/a/b refuses the connection's credentials" in str(delivery.problem)
+    assert (
+        f"the object store at s3://{bucket.name}/a/b refuses the connection's credentials"
+        in str(delivery.problem)
+    )
     assert "canary" not in str(delivery.problem)
 
 
 FAULTS = [
     Fault[Bucket]("store hangs", lambda bucket: bucket.s3.frozen(), "is not available ("),
     Fault[Bucket]("store down", lambda bucket: bucket.s3.stopped(), "is not available ("),
-    Fault[Bucket]("bucket gone", lambda bucket: bucket.s3.without_bucket(bucket.name), "bucket does not exist"),
+    Fault[Bucket](
+        "bucket gone", lambda bucket: bucket.s3.without_bucket(bucket.name), "bucket does not exist"
+    ),
 ]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_proposals_arrive_after_the_fault(fault: Fault[Bucket], bucket: Bucket, open_sink: OpenSink) -> None:
-    proposals = [proposal for number in range(20) for proposal in (upsert(f"job{number}"), patch(f"job{number}"))]
+def test_proposals_arrive_after_the_fault(
+    fault: Fault[Bucket], bucket: Bucket, open_sink: OpenSink
+) -> None:
+    proposals = [
+        proposal
+        for number in range(20)
+        for proposal in (upsert(f"job{number}"), patch(f"job{number}"))
+    ]
     survive(fault, bucket, open_sink(), proposals)
     (found,) = bucket.objects()
-    assert [each["entityUrn"] for each in json.loads(found.read_text())] == [each.entity_urn for each in proposals]
+    assert [each["entityUrn"] for each in json.loads(found.read_text())] == [
+        each.entity_urn for each in proposals
+    ]
 
 
 # -- outboxes by location
@@ -120,13 +148,17 @@ def outbox(location: str) -> Outbox:
     return open_outbox(location)
 
 
-def test_an_entry_in_a_bucket_from_its_writing_to_its_receipt(outbox: Outbox, location: str) -> None:
+def test_an_entry_in_a_bucket_from_its_writing_to_its_receipt(
+    outbox: Outbox, location: str
+) -> None:
     entry = put(outbox, proposals=3)
     assert str(entry).startswith(f"{location}/pending/shop.group-build-")
     (listed,) = open_outbox(location).entries()
     assert (listed, listed.items()) == (entry, tuple(upserts(3)))
     first, second, third = listed.items()
-    rest = listed.settle(Delivery(1, (Rejection(second, "no"),), (third,), "later"), [first, second, third])
+    rest = listed.settle(
+        Delivery(1, (Rejection(second, "no"),), (third,), "later"), [first, second, third]
+    )
     assert rest is not None
     assert rest.settle(Delivery(1), [third]) is None
     assert outbox.storage.stored("pending") == {}
@@ -143,7 +175,8 @@ def test_drainers_of_one_bucket_deliver_each_entry_once_in_order(location: str) 
             put(outbox, key(try_number, f"task{number}"), [upsert(f"{number}.{try_number}")])
     sink = Recording()
     threads = [
-        threading.Thread(target=lambda: Drain(open_outbox(location), lambda _: (sink, None)).run()) for _ in range(3)
+        threading.Thread(target=lambda: Drain(open_outbox(location), lambda _: (sink, None)).run())
+        for _ in range(3)
     ]
     for thread in threads:
         thread.start()
@@ -155,7 +188,9 @@ def test_drainers_of_one_bucket_deliver_each_entry_once_in_order(location: str) 
     assert outbox.names() == []
 
 
-def test_a_wrong_secret_is_reported_without_its_text(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_secret_is_reported_without_its_text(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_MISLAID", json.dumps(s3.connection(password="not-the-secret")))
     wrong = "s3://mislaid@lineage/outbox"
     with pytest.raises(OutboxError, match=f"Cannot write to the outbox {wrong}") as caught:
@@ -198,7 +233,9 @@ def deliver(results: str, sink: Receiver) -> _Totals:
     return BackfillDelivery(result_folder(results, "lake"), opened, Rate(0), threads=2).run()
 
 
-def test_parts_in_a_bucket_arrive_once_in_order_and_a_second_time_nothing_does(results: str) -> None:
+def test_parts_in_a_bucket_arrive_once_in_order_and_a_second_time_nothing_does(
+    results: str,
+) -> None:
     sink, again = Receiver(), Receiver()
     assert deliver(results, sink).delivered == sum(map(len, PARTS))
     for part in PARTS:
@@ -207,12 +244,28 @@ def test_parts_in_a_bucket_arrive_once_in_order_and_a_second_time_nothing_does(r
     assert again.opened == 0
 
 
-def test_the_command_delivers_from_there(results: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_delivers_from_there(
+    results: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = BackfillPlan(("/events",), results)
     (result_folder(results, "lake") / PLAN_FILE).write_bytes(plan.to_json().encode())
     (result_folder(results, "lake") / SUMMARY).write_bytes(json.dumps(SUMMARISED).encode())
-    monkeypatch.setenv("AIRFLOW_CONN_SINK", json.dumps({"conn_type": "datahub-file", "host": str(tmp_path / "sink")}))
-    done = run("backfill", "/events", "--out", results, "--out-connection", "lake", "--emit", "sink", "--rate", "0")
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_SINK",
+        json.dumps({"conn_type": "datahub-file", "host": str(tmp_path / "sink")}),
+    )
+    done = run(
+        "backfill",
+        "/events",
+        "--out",
+        results,
+        "--out-connection",
+        "lake",
+        "--emit",
+        "sink",
+        "--rate",
+        "0",
+    )
     assert done.exit_code == 0, done.stderr
     sent = [json.loads(line) for line in delivered_lines(tmp_path / "sink")]
     assert sent == [one.to_obj() for part in PARTS for one in part]

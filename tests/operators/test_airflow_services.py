@@ -1,4 +1,6 @@
-"""Airflow's own services fail, hang or answer nonsense: the task ends as without lineage, and the report is true."""
+"""Airflow's own services fail, hang or answer nonsense: the task ends as without lineage, and the
+report is true.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout, BaseHook, Stats, conf
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowTaskTimeout,
+    BaseHook,
+    Stats,
+    conf,
+)
 from airflow.providers.openlineage.plugins import macros
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
@@ -50,7 +58,9 @@ class Attempt:
     context: dict[str, Any] = field(default_factory=dict)
     ti: Any = field(default_factory=lambda: tries.TaskInstance(max_tries=1))
 
-    def run(self, spark: tries.FakeSpark, policy: str) -> tuple[LineageReport, BaseException | None]:
+    def run(
+        self, spark: tries.FakeSpark, policy: str
+    ) -> tuple[LineageReport, BaseException | None]:
         """Return the report, and what the task raised."""
         upstream = tries.operator_with_lineage(spark, task_id="upstream")
         operator = tries.operator_with_lineage(
@@ -74,7 +84,9 @@ class Attempt:
 def connection(attempt: Attempt) -> None:
     real = BaseHook.get_connection
     attempt.monkeypatch.setattr(
-        BaseHook, "get_connection", staticmethod(lambda name: attempt.fault() if name == CONNECTION else real(name))
+        BaseHook,
+        "get_connection",
+        staticmethod(lambda name: attempt.fault() if name == CONNECTION else real(name)),
     )
 
 
@@ -104,7 +116,9 @@ def later_runs(attempt: Attempt) -> None:
 
 def state_store(attempt: Attempt) -> None:
     attempt.ti.try_number = 2
-    attempt.context["task_state_store"] = type("Broken", (), {"get": attempt.fault, "set": attempt.fault})()
+    attempt.context["task_state_store"] = type(
+        "Broken", (), {"get": attempt.fault, "set": attempt.fault}
+    )()
 
 
 def provider(attempt: Attempt) -> None:
@@ -112,7 +126,9 @@ def provider(attempt: Attempt) -> None:
 
 
 def asset(attempt: Attempt) -> None:
-    attempt.monkeypatch.setattr(OutletEventAccessor, "_get_asset_from_db", staticmethod(attempt.fault))
+    attempt.monkeypatch.setattr(
+        OutletEventAccessor, "_get_asset_from_db", staticmethod(attempt.fault)
+    )
 
 
 def metrics(attempt: Attempt) -> None:
@@ -136,9 +152,16 @@ SERVICES: dict[str, Callable[[Attempt], None]] = {
     "XCom, for this report": xcom,
 }
 HARMLESS = {
-    # Values that are ignored, or that lineage judges itself; the API says so of assets that no DAG declares.
+    # Values that are ignored, or that lineage judges itself; the API says so of assets that no DAG
+    # declares.
     ("wrong type", service)
-    for service in ("the template of capture", "the task's state", "assets of DAGs", "metrics", "XCom, for this report")
+    for service in (
+        "the template of capture",
+        "the task's state",
+        "assets of DAGs",
+        "metrics",
+        "XCom, for this report",
+    )
 } | {("an error of the API", "assets of DAGs")}
 
 
@@ -168,7 +191,11 @@ def fault_of(name: str, released: threading.Event) -> Callable[..., Any]:
 @pytest.mark.parametrize("policy", ["warn", "retry", "fail"])
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_task_ends_as_without_lineage_whatever_airflow_does(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, released: threading.Event, name: str, policy: str
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    released: threading.Event,
+    name: str,
+    policy: str,
 ) -> None:
     for service, break_service in SERVICES.items():
         caplog.clear()
@@ -191,17 +218,25 @@ def test_a_task_ends_as_without_lineage_whatever_airflow_does(
         assert raised is None, service
         assert (report.delivered, len(report.outputs)) == (report.proposals, 1), service
         assert report.is_complete, service
-        assert (f"Airflow did not answer: {service}: " in caplog.text) is ((name, service) not in HARMLESS), service
+        assert (f"Airflow did not answer: {service}: " in caplog.text) is (
+            (name, service) not in HARMLESS
+        ), service
         assert ("lineage_report" in attempt.ti.xcoms) is (service != "XCom, for this report")
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_without_the_tasks_state_a_retry_still_only_delivers(
-    spark: tries.FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, released: threading.Event, name: str
+    spark: tries.FakeSpark,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    released: threading.Event,
+    name: str,
 ) -> None:
     give_little_time(monkeypatch)
     (tmp_path / "sink").write_text("in the way")
-    tries.run_try(spark, 1, tries.TaskState(), lineage_on_failure="retry", fails=LineagePendingError)
+    tries.run_try(
+        spark, 1, tries.TaskState(), lineage_on_failure="retry", fails=LineagePendingError
+    )
     (tmp_path / "sink").unlink()
     broken: Any = type("Broken", (), {"get": fault_of(name, released)})()
     assert tries.run_try(spark, 2, broken, lineage_on_failure="retry")["pending"] == 0
@@ -209,7 +244,10 @@ def test_without_the_tasks_state_a_retry_still_only_delivers(
 
 
 def test_a_retry_that_can_read_neither_record_runs_spark_and_says_why(
-    spark: tries.FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, released: threading.Event
+    spark: tries.FakeSpark,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    released: threading.Event,
 ) -> None:
     """The first attempt may have failed for its job; its success must not be made up."""
 
@@ -217,7 +255,9 @@ def test_a_retry_that_can_read_neither_record_runs_spark_and_says_why(
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     (tmp_path / "sink").write_text("in the way")
-    tries.run_try(spark, 1, tries.TaskState(), lineage_on_failure="retry", fails=LineagePendingError)
+    tries.run_try(
+        spark, 1, tries.TaskState(), lineage_on_failure="retry", fails=LineagePendingError
+    )
     (tmp_path / "sink").unlink()
     monkeypatch.setattr(LocalStorage, "_list", is_stale)
     broken: Any = type("Broken", (), {"get": fault_of("KeyError", released)})()
@@ -252,7 +292,9 @@ def test_a_secrets_backend_that_hangs_leaves_the_job_its_time(
         report, raised = attempt.run(spark, "warn")
     assert raised is None
     assert report.pending == report.proposals
-    assert "Airflow did not answer: the connection datahub_file: no answer within" in str(report.reason)
+    assert "Airflow did not answer: the connection datahub_file: no answer within" in str(
+        report.reason
+    )
 
 
 def test_a_connection_that_answers_after_the_job_is_used(
@@ -284,4 +326,6 @@ def test_a_machine_without_threads_keeps_the_lineage(
     monkeypatch.setattr(threading.Thread, "start", refuse)
     report = tries.run_try(spark)
     assert len(spark.runs) == 1
-    assert (report["delivered"], bool(report["outbox_entry"])) == ((32, False) if recovers else (0, True))
+    assert (report["delivered"], bool(report["outbox_entry"])) == (
+        (32, False) if recovers else (0, True)
+    )

@@ -23,13 +23,21 @@ def test_the_users_arguments_are_restored_after_a_submit_that_fails(spark: FakeS
 
     def submit() -> None:
         with _SubmitLauncher(operator, context_of(operator)).launching([instead]):
-            assert (operator.conf, operator.jars, operator.packages) == ({"spark.b": "2"}, "ours.jar", "a:b:1,c:d:2")
+            assert (operator.conf, operator.jars, operator.packages) == (
+                {"spark.b": "2"},
+                "ours.jar",
+                "a:b:1,c:d:2",
+            )
             raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError, match="killed"):
         submit()
     assert operator.conf is conf
-    assert (operator.conf, operator.jars, operator.packages) == ({"spark.a": 1}, "users.jar", "a:b:1")
+    assert (operator.conf, operator.jars, operator.packages) == (
+        {"spark.a": 1},
+        "users.jar",
+        "a:b:1",
+    )
 
 
 @cases("operators")
@@ -41,7 +49,9 @@ def test_the_command_and_the_deploy_mode_are_those_of_the_operator_then_of_the_c
     binary: str,
     local: bool,
 ) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "extra": connection}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "extra": connection})
+    )
     operator = operator_with_lineage(spark, env_vars={"A": 1}, **arguments)
     found = _SubmitLauncher(operator, context_of(operator)).spark()
     assert (found.binary, found.local_driver) == (binary, local)
@@ -57,8 +67,14 @@ def test_without_a_spark_connection_the_driver_is_local(spark: FakeSpark) -> Non
 def configure_airflows_transport(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have Airflow's OpenLineage provider send events to a server that wants an API key."""
     skip_if_airflow_injects_nothing()
-    listener: Any = import_module("airflow.providers.openlineage.plugins.listener").get_openlineage_listener()
-    transport = {"type": "http", "url": "http://ol:5000", "auth": {"type": "api_key", "apiKey": "a-key-of-airflow"}}
+    listener: Any = import_module(
+        "airflow.providers.openlineage.plugins.listener"
+    ).get_openlineage_listener()
+    transport = {
+        "type": "http",
+        "url": "http://ol:5000",
+        "auth": {"type": "api_key", "apiKey": "a-key-of-airflow"},
+    }
     client = import_module("openlineage.client").OpenLineageClient(config={"transport": transport})
     monkeypatch.setattr(listener.adapter, "_client", client)
 

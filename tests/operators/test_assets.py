@@ -1,4 +1,6 @@
-"""Asset events: one for each dataset that a job really wrote, and none of an attempt that does not succeed."""
+"""Asset events: one for each dataset that a job really wrote, and none of an attempt that does not
+succeed.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ def attempt(
 
 
 def alias_events(events: Any, alias: str = "spark_datahub") -> list[tuple[str, dict[str, Any]]]:
-    return [(event.dest_asset_key.uri, event.extra) for event in events[AssetAlias(alias)].asset_alias_events]
+    return [
+        (event.dest_asset_key.uri, event.extra)
+        for event in events[AssetAlias(alias)].asset_alias_events
+    ]
 
 
 def test_each_written_dataset_becomes_an_event_of_the_alias(spark: tries.FakeSpark) -> None:
@@ -70,10 +75,12 @@ def test_emit_assets_needs_no_alias_in_the_dag(spark: tries.FakeSpark) -> None:
     events, report = attempt(spark, emit_assets=False, outlets=[AssetAlias("lake")])
     assert (dict(events), report["assets"]) == ({}, [])
     with DAG("shop", schedule=None) as dag:
-        SparkSubmitDatahubOperator.partial(task_id="mapped", application="job.py", emit_assets=True).expand(
-            application_args=[["x"]]
-        )
-    assert dag.get_task("mapped").unmap({"application_args": ["x"]}).outlets == [AssetAlias("spark_datahub")]
+        SparkSubmitDatahubOperator.partial(
+            task_id="mapped", application="job.py", emit_assets=True
+        ).expand(application_args=[["x"]])
+    assert dag.get_task("mapped").unmap({"application_args": ["x"]}).outlets == [
+        AssetAlias("spark_datahub")
+    ]
 
 
 def test_declared_outlets_are_compared_with_what_was_written(spark: tries.FakeSpark) -> None:
@@ -99,15 +106,23 @@ def test_declared_outlets_are_compared_with_what_was_written(spark: tries.FakeSp
 
 def test_partitions_are_keys_of_a_declared_outlet(spark: tries.FakeSpark) -> None:
     """In OpenLineage's own form of a write of two partitions; the recorded job wrote none."""
-    condition = {"type": "partition", "partitions": [{"dimensions": {"day": "2026-01-01"}}, {"identifier": "late"}]}
+    condition = {
+        "type": "partition",
+        "partitions": [{"dimensions": {"day": "2026-01-01"}}, {"identifier": "late"}],
+    }
     written = file("/lake/daily") | {"outputFacets": {"subset": {"outputCondition": condition}}}
-    application = whole_application(query("START"), query(inputs=[file("/lake/raw")], outputs=[written]))
+    application = whole_application(
+        query("START"), query(inputs=[file("/lake/raw")], outputs=[written])
+    )
     events_file = "".join(f"{json.dumps(event)}\n" for event in application).encode()
     declared = Asset("file:///lake/daily")
 
     def keys(**arguments: Any) -> tuple[set[str], list[str]]:
         spark.writes(events_file)
-        operator, events = tries.operator_with_lineage(spark, outlets=[declared], **arguments), OutletEventAccessors()
+        operator, events = (
+            tries.operator_with_lineage(spark, outlets=[declared], **arguments),
+            OutletEventAccessors(),
+        )
         report = tries.report_of(operator, outlet_events=events)
         assert report["assets"] == ["file:///lake/daily"]
         return getattr(events[declared], "partition_keys", set()), report["warnings"]
@@ -122,7 +137,9 @@ def test_partitions_are_keys_of_a_declared_outlet(spark: tries.FakeSpark) -> Non
     events_file = "".join(f"{json.dumps(event)}\n" for event in application).encode()
     found, (warning,) = keys(emit_assets="partitions")
     assert found == set()
-    assert warning.startswith("the event of file:///lake/daily has no partition keys: partition_key must be at most")
+    assert warning.startswith(
+        "the event of file:///lake/daily has no partition keys: partition_key must be at most"
+    )
 
 
 @pytest.mark.parametrize("state", [tries.TaskState(), None])
@@ -136,7 +153,11 @@ def test_a_retry_that_only_delivers_emits_once(
     events, report = attempt(spark, 2, state, emit_assets=True, lineage_on_failure="retry")
     assert len(spark.runs) == 1
     ((uri, extra),) = alias_events(events)
-    assert (uri, extra["datahub_urn"], extra["datahub_task_run"]) == (URI, urn("file", PATH), TASK_RUN)
+    assert (uri, extra["datahub_urn"], extra["datahub_task_run"]) == (
+        URI,
+        urn("file", PATH),
+        TASK_RUN,
+    )
     assert report["assets"] == [URI]
 
 
@@ -149,13 +170,22 @@ def test_a_failed_attempt_emits_nothing(spark: tries.FakeSpark) -> None:
 
 
 @cases("operators")
-def test_the_uri_of_a_written_dataset(platform: str, name: str, templates: Mapping[str, str], uri: str) -> None:
+def test_the_uri_of_a_written_dataset(
+    platform: str, name: str, templates: Mapping[str, str], uri: str
+) -> None:
     assert _asset_uri(WrittenDataset("", platform, name, "PROD", ""), templates) == uri
 
 
-def test_a_uri_that_airflow_refuses_is_a_warning_and_the_others_have_events(spark: tries.FakeSpark) -> None:
+def test_a_uri_that_airflow_refuses_is_a_warning_and_the_others_have_events(
+    spark: tries.FakeSpark,
+) -> None:
     # Airflow's database refuses what its SDK takes: it would fail the task that has succeeded.
-    for template in ("airflow://{name}", "x-lake://caf\u00e9{name}", "x-lake://\0{name}", f"x-lake://{'a' * 1301}"):
+    for template in (
+        "airflow://{name}",
+        "x-lake://caf\u00e9{name}",
+        "x-lake://\0{name}",
+        f"x-lake://{'a' * 1301}",
+    ):
         _, report = attempt(spark, emit_assets={"file": template})
         assert report["assets"] == []
         (warning,) = report["warnings"]

@@ -70,7 +70,12 @@ def test_it_is_submitted_as_any_other_application_with_the_package(tmp_path: Pat
     assert call[-2] == str(SPARK_MAIN)
     plan = json.loads(call[-1])
     assert (plan["sources"], plan["out"]) == ([str(tmp_path / "archive")], f"file://{tmp_path}/out")
-    assert (plan["since"], plan["applications"], plan["run_history"], plan["parts"]) == ("2020-01-01", ["a_*"], True, 4)
+    assert (plan["since"], plan["applications"], plan["run_history"], plan["parts"]) == (
+        "2020-01-01",
+        ["a_*"],
+        True,
+        4,
+    )
     assert plan["options"] == [{"env": "DEV"}]
 
 
@@ -87,13 +92,25 @@ before = set(sys.modules)
 from airflow_provider_spark_datahub.operators import {", ".join(names)}
 print(*sorted({{name.partition(".")[0] for name in set(sys.modules) - before}}))
 """
-    output = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    ).stdout
     loaded = output.splitlines()[-1].split()
     assert "airflow_provider_spark_datahub" in loaded
-    assert not {"confluent_kafka", "datahub", "msgspec", "numpy", "pandas", "pyarrow", "pyspark"} & set(loaded)
+    assert not {
+        "confluent_kafka",
+        "datahub",
+        "msgspec",
+        "numpy",
+        "pandas",
+        "pyarrow",
+        "pyspark",
+    } & set(loaded)
 
 
-def test_the_next_attempt_only_delivers_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_attempt_only_delivers_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = {"conn_type": "datahub-file", "host": "/proc/nowhere/lineage"}
     monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps(sink))
     with pytest.raises(match="complete: 0 of 1 part: "):
@@ -117,7 +134,9 @@ def test_a_failing_spark_fails_the_task(tmp_path: Path, monkeypatch: pytest.Monk
         ({"out": "no://x"}, PlanError),
     ],
 )
-def test_wrong_arguments_cost_no_spark_job(tmp_path: Path, arguments: dict[str, Any], error: type[Exception]) -> None:
+def test_wrong_arguments_cost_no_spark_job(
+    tmp_path: Path, arguments: dict[str, Any], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         execute(tmp_path, **arguments)
     assert calls(tmp_path) == []

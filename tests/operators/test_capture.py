@@ -1,4 +1,6 @@
-"""Lineage from Spark's own event log: of jobs that run without OpenLineage's listener, or that it did not see."""
+"""Lineage from Spark's own event log: of jobs that run without OpenLineage's listener, or that it
+did not see.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def _no_events(spark: tries.FakeSpark) -> None:
     spark.writes_nothing()
 
 
-def test_a_job_without_the_listener_has_the_lineage_of_its_event_log(spark: tries.FakeSpark) -> None:
+def test_a_job_without_the_listener_has_the_lineage_of_its_event_log(
+    spark: tries.FakeSpark,
+) -> None:
     spark.logs(tries.LOG)
     report = tries.report_of(tries.operator_with_lineage(spark, capture="event_log"))
     [arguments] = spark.runs
@@ -45,7 +49,11 @@ def test_auto_uses_the_event_log_of_a_job_that_the_listener_cannot_be_added_to(
     spark.logs(tries.LOG)
     report = tries.report_of(tries.operator_with_lineage(spark, capture="auto", **arguments))
     assert WRITTEN in report["outputs"]
-    assert [warning for warning in report["warnings"] if why in warning and "Spark's own event log" in warning]
+    assert [
+        warning
+        for warning in report["warnings"]
+        if why in warning and "Spark's own event log" in warning
+    ]
     assert "OpenLineageSparkListener" not in spark.runs[0]
 
 
@@ -70,7 +78,9 @@ def test_the_users_own_log_is_found_by_its_mark(tmp_path: Path) -> None:
     """The folder of a History Server holds the logs of many applications, at the same time too."""
     history, events_file = tmp_path / "history", tmp_path / "events.ndjson"
     history.mkdir()
-    wanted = Submission(properties={"spark.eventLog.enabled": "true", "spark.eventLog.dir": history.as_uri()})
+    wanted = Submission(
+        properties={"spark.eventLog.enabled": "true", "spark.eventLog.dir": history.as_uri()}
+    )
     log = SparkEventLog()
     injected = log.inject(wanted, events_file, local_driver=True)
     mark = str(injected.properties[ATTEMPT_PROPERTY])
@@ -107,27 +117,44 @@ def test_the_attempt_after_a_failed_listener_runs_without_it(
     first = tries.run_try(spark, 1, state, max_tries=2, fails=AirflowException, capture=capture)
     spark.logs(tries.LOG)
     spark.exits(0)
-    second, third = (tries.run_try(spark, number, state, max_tries=2, capture=capture) for number in (2, 3))
+    second, third = (
+        tries.run_try(spark, number, state, max_tries=2, capture=capture) for number in (2, 3)
+    )
 
-    failure = "OpenLineage's listener ran out of memory (java.lang.OutOfMemoryError: Java heap space)"
+    failure = (
+        "OpenLineage's listener ran out of memory (java.lang.OutOfMemoryError: Java heap space)"
+    )
     assert f"{failure}; a next attempt runs without the listener" in first["warnings"]
     assert first["reason"] == f"there is no event file: {failure}"
-    assert ["OpenLineageSparkListener" in arguments for arguments in spark.runs] == [True, False, False]
+    assert ["OpenLineageSparkListener" in arguments for arguments in spark.runs] == [
+        True,
+        False,
+        False,
+    ]
     for report in (second, third):
         assert WRITTEN in report["outputs"]
         assert [
             warning
             for warning in report["warnings"]
-            if warning.startswith(f"an earlier attempt failed: {failure}. This attempt runs without the listener")
+            if warning.startswith(
+                f"an earlier attempt failed: {failure}. This attempt runs without the listener"
+            )
         ]
 
 
-def test_a_failure_of_the_job_itself_keeps_the_listener(spark: tries.FakeSpark, state: tries.TaskState | None) -> None:
+def test_a_failure_of_the_job_itself_keeps_the_listener(
+    spark: tries.FakeSpark, state: tries.TaskState | None
+) -> None:
     spark.prints(gzip.decompress((DRIVER_OUTPUT / "users_memory.log.gz").read_bytes()).decode())
     spark.exits(1)
-    reports = [tries.run_try(spark, number, state, max_tries=2, fails=AirflowException) for number in (1, 2)]
+    reports = [
+        tries.run_try(spark, number, state, max_tries=2, fails=AirflowException)
+        for number in (1, 2)
+    ]
     assert ["OpenLineageSparkListener" in arguments for arguments in spark.runs] == [True, True]
-    assert not [warning for report in reports for warning in report["warnings"] if "without" in warning]
+    assert not [
+        warning for report in reports for warning in report["warnings"] if "without" in warning
+    ]
 
 
 def test_a_job_that_succeeds_in_spite_of_its_listener_keeps_it(

@@ -1,4 +1,6 @@
-"""Tasks that start Spark below themselves; their Spark's scripts read ``spark-env.sh`` as the real ones do."""
+"""Tasks that start Spark below themselves; their Spark's scripts read ``spark-env.sh`` as the real
+ones do.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, DownstreamTasksSkipped, TaskDeferred
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    DownstreamTasksSkipped,
+    TaskDeferred,
+)
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.python import BranchPythonOperator, ExternalPythonOperator
 from airflow.sdk import DAG
@@ -33,7 +39,15 @@ from tests.capture.test_connect_session import FILE, ONE, RECORDED
 from tests.cases import cases
 from tests.delivery.outboxes import outbox_at
 from tests.delivery.samples import delivered_text
-from tests.operators.tries import FAKE_SPARK, SPARK_SUBMIT, FakeSpark, TaskInstance, context_of, dag, report_of
+from tests.operators.tries import (
+    FAKE_SPARK,
+    SPARK_SUBMIT,
+    FakeSpark,
+    TaskInstance,
+    context_of,
+    dag,
+    report_of,
+)
 
 OPTIONS: dict[str, Any] = {"datahub_conn_id": "datahub_file"}
 
@@ -42,7 +56,9 @@ OPTIONS: dict[str, Any] = {"datahub_conn_id": "datahub_file"}
 def below(spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
     """A Spark with a configuration folder of its own."""
     home = tmp_path / "spark"
-    executable(home / "bin" / "spark-submit", (FAKE_SPARK / "spark-class").read_text() + SPARK_SUBMIT)
+    executable(
+        home / "bin" / "spark-submit", (FAKE_SPARK / "spark-class").read_text() + SPARK_SUBMIT
+    )
     shutil.copy(FAKE_SPARK / "load-spark-env.sh", home)
     (home / "conf").mkdir()
     (home / "conf/spark-defaults.conf").write_text("spark.extraListeners com.example.Own\n")
@@ -56,15 +72,24 @@ def below(spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def bash(command: str, **arguments: Any) -> BashDatahubOperator:
-    return BashDatahubOperator(task_id="build", bash_command=command, dag=dag(), **{**OPTIONS, **arguments})
+    return BashDatahubOperator(
+        task_id="build", bash_command=command, dag=dag(), **{**OPTIONS, **arguments}
+    )
 
 
 @pytest.mark.slow
-def test_every_spark_below_a_task_has_lineage_and_its_own_configuration(below: FakeSpark, tmp_path: Path) -> None:
+def test_every_spark_below_a_task_has_lineage_and_its_own_configuration(
+    below: FakeSpark, tmp_path: Path
+) -> None:
     before = dict(os.environ)
     command = "spark-submit --name a 'a job.py' & spark-submit --name b b.py & wait; echo ${SPARK_ENV_LOADED:-unset}"
     report = report_of(operator := bash(command))
-    assert (report["events"], report["pending"], report["reason"], report["warnings"]) == (46, 0, None, [])
+    assert (report["events"], report["pending"], report["reason"], report["warnings"]) == (
+        46,
+        0,
+        None,
+        [],
+    )
     assert len(report["outputs"]) == 1
     runs = sorted(below.runs, key=lambda run: run.rpartition("--name")[2])
     assert [run.rpartition("--name ")[2] for run in runs] == ["a a job.py", "b b.py"]
@@ -73,7 +98,9 @@ def test_every_spark_below_a_task_has_lineage_and_its_own_configuration(below: F
     assert len(locations) == 2, "two writers to one file would tear each other's lines"
     environments = (tmp_path / "fake-spark/environments").read_text().splitlines()
     assert {line.split()[1] for line in environments} == {"users"}
-    assert not any(Path(line.split()[0]).exists() for line in environments), "the folders go with the task"
+    assert not any(Path(line.split()[0]).exists() for line in environments), (
+        "the folders go with the task"
+    )
     assert not list((tmp_path / "events").rglob("*"))
     assert dict(os.environ) == before
     assert operator.env is None
@@ -96,19 +123,25 @@ def test_a_client_of_a_connect_server_has_its_own_operations(tmp_path: Path) -> 
     command = f'sed "s/{ONE}/${{SPARK_REMOTE##*session_id=}}/g" {RECORDED} >> {server}'
     report = report_of(bash(command, env=remote, append_env=True, connect_events=str(server)))
     assert report["reason"] is None
-    assert report["jobs"] == ["urn:li:dataJob:(urn:li:dataFlow:(spark,shop_build,default),shop.build)"]
+    assert report["jobs"] == [
+        "urn:li:dataJob:(urn:li:dataFlow:(spark,shop_build,default),shop.build)"
+    ]
     assert report["outputs"] == [FILE.format("out_one")]
     assert (server.read_text() != "", dict(os.environ)) == (True, before)
     unread = report_of(bash("true", env=remote, append_env=True))
     (warning,) = unread["warnings"]
     assert warning.startswith("SPARK_REMOTE names the Spark Connect server sc://spark:15002/: ")
-    missing = report_of(bash("true", env=remote, append_env=True, connect_events=str(tmp_path / "none")))
+    missing = report_of(
+        bash("true", env=remote, append_env=True, connect_events=str(tmp_path / "none"))
+    )
     assert "connect_events: " in missing["reason"]
     assert "No such file" in missing["reason"]
 
 
 @pytest.mark.slow
-def test_a_session_of_a_connection_has_its_own_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_of_a_connection_has_its_own_operations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``@task.pyspark``, whose session is one of a Spark Connect server, as good as its event file."""
     server, seen = tmp_path / "server.ndjson", list[str]()
     server.write_text("")
@@ -122,11 +155,14 @@ def test_a_session_of_a_connection_has_its_own_operations(tmp_path: Path, monkey
         server.write_text(RECORDED.read_text().replace(ONE, session_id))
 
     monkeypatch.setattr(
-        "airflow.providers.apache.spark.operators.spark_pyspark.PySparkOperator.execute_callable", session
+        "airflow.providers.apache.spark.operators.spark_pyspark.PySparkOperator.execute_callable",
+        session,
     )
 
     def operator(**arguments: Any) -> Any:
-        task: Any = pyspark_lineage_task(conn_id="shared", datahub_conn_id="datahub_file", **arguments)
+        task: Any = pyspark_lineage_task(
+            conn_id="shared", datahub_conn_id="datahub_file", **arguments
+        )
         with DAG("shop", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)):
 
             def build(spark: Any) -> None:
@@ -135,21 +171,33 @@ def test_a_session_of_a_connection_has_its_own_operations(tmp_path: Path, monkey
             return task(build)().operator
 
     report = report_of(shared := operator(connect_events=str(server)))
-    assert seen == [f"sc://spark:15002/;user_id=ada;token=connect-secret;session_id={TaskInstance.id}"]
+    assert seen == [
+        f"sc://spark:15002/;user_id=ada;token=connect-secret;session_id={TaskInstance.id}"
+    ]
     assert (report["reason"], report["outputs"]) == (None, [FILE.format("out_one")])
-    assert report["jobs"] == ["urn:li:dataJob:(urn:li:dataFlow:(spark,shop_build,default),shop.build)"]
+    assert report["jobs"] == [
+        "urn:li:dataJob:(urn:li:dataFlow:(spark,shop_build,default),shop.build)"
+    ]
     assert shared.config_kwargs == {}
-    assert [gap for gap in report["gaps"] if gap.startswith("inputs of queries that only return rows")]
+    assert [
+        gap for gap in report["gaps"] if gap.startswith("inputs of queries that only return rows")
+    ]
     assert "connect-secret" not in json.dumps(report)
     (warning,) = report_of(operator())["warnings"]
-    assert warning.startswith("the connection shared names the Spark Connect server sc://spark:15002/: ")
+    assert warning.startswith(
+        "the connection shared names the Spark Connect server sc://spark:15002/: "
+    )
 
 
 @pytest.mark.slow
 def test_one_spark_of_two_without_lineage_is_a_warning(below: FakeSpark) -> None:
-    report = report_of(bash("spark-submit --conf spark.openlineage.disabled=true a.py; spark-submit b.py"))
+    report = report_of(
+        bash("spark-submit --conf spark.openlineage.disabled=true a.py; spark-submit b.py")
+    )
     (warning,) = report["warnings"]
-    assert warning.startswith("a Spark of this task ran without lineage: the property spark.openlineage.disabled")
+    assert warning.startswith(
+        "a Spark of this task ran without lineage: the property spark.openlineage.disabled"
+    )
     assert (report["events"], len(below.runs)) == (23, 2)
 
 
@@ -161,18 +209,32 @@ def test_a_python_task_has_lineage_and_fails_as_its_spark_does(below: FakeSpark)
         return "done"
 
     def python(code: int) -> PythonDatahubOperator:
-        return PythonDatahubOperator(task_id="build", python_callable=call, op_args=[code], dag=dag(), **OPTIONS)
+        return PythonDatahubOperator(
+            task_id="build", python_callable=call, op_args=[code], dag=dag(), **OPTIONS
+        )
 
     context = context_of(operator := python(0))
     assert operator.execute(context) == "done"
     assert context["ti"].xcoms["lineage_report"]["events"] == 23
-    assert report_of(python(3), TaskInstance(try_number=2), fails=subprocess.CalledProcessError)["events"] == 23
-    report_of(bash("spark-submit x.py"), TaskInstance(try_number=3), fails=AirflowException, match="exit code 3")
+    assert (
+        report_of(python(3), TaskInstance(try_number=2), fails=subprocess.CalledProcessError)[
+            "events"
+        ]
+        == 23
+    )
+    report_of(
+        bash("spark-submit x.py"),
+        TaskInstance(try_number=3),
+        fails=AirflowException,
+        match="exit code 3",
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inherits", [True, False])
-def test_a_function_in_another_python_has_lineage_whatever_it_inherits(below: FakeSpark, *, inherits: bool) -> None:
+def test_a_function_in_another_python_has_lineage_whatever_it_inherits(
+    below: FakeSpark, *, inherits: bool
+) -> None:
     def call() -> None:
         import subprocess
 
@@ -180,7 +242,13 @@ def test_a_function_in_another_python_has_lineage_whatever_it_inherits(below: Fa
 
     given = {name: os.environ[name] for name in ("PATH", "FAKE_SPARK")} | {"SPARK_CONF_DIR": ""}
     python: dict[str, Any] = {"python": os.path.realpath(sys.executable), "expect_airflow": False}
-    arguments = {"python_callable": call, "inherit_env": inherits, "env_vars": given, **python, **OPTIONS}
+    arguments = {
+        "python_callable": call,
+        "inherit_env": inherits,
+        "env_vars": given,
+        **python,
+        **OPTIONS,
+    }
     operator = ExternalOperator(task_id="build", dag=dag(), **arguments)
     assert report_of(operator)["events"] == 23
     assert (len(below.runs), operator.env_vars) == (1, given)
@@ -216,7 +284,9 @@ def test_a_branch_that_skips_other_tasks_has_succeeded(below: FakeSpark, tmp_pat
 @pytest.mark.slow
 def test_decorated_tasks_have_the_lineage_of_their_sparks(below: FakeSpark) -> None:
     with_lineage: Any = spark_lineage_task(datahub_conn_id="datahub_file", lineage={"env": "DEV"})
-    with_session: Any = pyspark_lineage_task(conn_id="spark_default", datahub_conn_id="datahub_file")
+    with_session: Any = pyspark_lineage_task(
+        conn_id="spark_default", datahub_conn_id="datahub_file"
+    )
     with DAG("shop", schedule=None):
 
         def build(day: str) -> str:
@@ -248,7 +318,9 @@ def test_the_context_manager_has_the_lineage_of_the_sparks_in_it(
     with pytest.raises(RuntimeError) as caught, spark_lineage(**OPTIONS):
         raise failure
     assert caught.value is failure
-    monkeypatch.setenv("AIRFLOW_CONN_DATAHUB_FILE", '{"conn_type": "datahub-file", "host": "/proc/nowhere/x"}')
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_DATAHUB_FILE", '{"conn_type": "datahub-file", "host": "/proc/nowhere/x"}'
+    )
     with pytest.raises(LineagePendingError), spark_lineage(**OPTIONS, lineage_on_failure="fail"):
         subprocess.run(["spark-submit", "x.py"], check=True)
     assert len(below.runs) == 2
@@ -270,7 +342,9 @@ def test_secrets_in_the_failure_of_a_task_and_in_the_notes_of_its_launches_are_r
         arguments: dict[str, Any] = {"python_callable": call, "op_kwargs": {"launches": launches}}
         operator = PythonDatahubOperator(task_id="build", dag=dag(), **arguments, **OPTIONS)
         report = json.dumps(report_of(operator, fails=RuntimeError))
-        assert ("of this task ran without lineage: the Scala version of https://repo" in report) is launches
+        assert (
+            "of this task ran without lineage: the Scala version of https://repo" in report
+        ) is launches
         assert "hunter2" not in report
 
 
@@ -291,5 +365,8 @@ def test_a_task_that_defers_in_the_context_manager_is_resumed_with_its_own_argum
 
 
 def test_the_context_manager_refuses_an_unknown_option() -> None:
-    with pytest.raises(TypeError, match="no option 'datahub_connection'"), spark_lineage(datahub_connection="x"):
+    with (
+        pytest.raises(TypeError, match="no option 'datahub_connection'"),
+        spark_lineage(datahub_connection="x"),
+    ):
         pytest.fail("the code must not run")

@@ -32,9 +32,13 @@ from tests.operators.tries import (
 )
 
 
-def put(folder: Path, dag_id: str, connection: str = "datahub_file", task_id: str = "build") -> None:
+def put(
+    folder: Path, dag_id: str, connection: str = "datahub_file", task_id: str = "build"
+) -> None:
     key = AttemptKey(dag_id, "run", task_id, -1, 1)
-    outbox_at(folder / "outbox").put(key, upserts(2, task_id), spark_succeeded=True, connection_id=connection)
+    outbox_at(folder / "outbox").put(
+        key, upserts(2, task_id), spark_succeeded=True, connection_id=connection
+    )
 
 
 def execute(**arguments: Any) -> dict[str, Any]:
@@ -45,13 +49,22 @@ def waiting(folder: Path) -> list[str]:
     return [entry.manifest.key.dag_id for entry in outbox_at(folder / "outbox").entries()]
 
 
-def test_pending_entries_of_all_dags_are_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_entries_of_all_dags_are_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Metrics that fail do not fail the drain.
-    monkeypatch.setattr("airflow_provider_spark_datahub.hooks.metrics.Stats.gauge", lambda *_: 1 / 0)
+    monkeypatch.setattr(
+        "airflow_provider_spark_datahub.hooks.metrics.Stats.gauge", lambda *_: 1 / 0
+    )
     put(tmp_path, "shop")
     put(tmp_path, "bank", task_id="count")
     result = execute()
-    assert (result["settled"], result["delivered"], result["waiting"], result["problems"]) == (2, 4, 0, [])
+    assert (result["settled"], result["delivered"], result["waiting"], result["problems"]) == (
+        2,
+        4,
+        0,
+        [],
+    )
     assert len(delivered_lines(tmp_path / "sink")) == 4
     assert waiting(tmp_path) == []
 
@@ -84,7 +97,10 @@ def test_entries_that_stay_are_reported(tmp_path: Path) -> None:
 
 
 def test_its_arguments_are_templates() -> None:
-    assert set(DeliverLineageOperator.template_fields) <= vars(DeliverLineageOperator(task_id="deliver")).keys()
+    assert (
+        set(DeliverLineageOperator.template_fields)
+        <= vars(DeliverLineageOperator(task_id="deliver")).keys()
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,7 +126,12 @@ def test_a_killed_tasks_events_are_converted_when_airflow_says_that_it_is_over(
 
 def test_a_killed_attempt_is_over_if_a_later_one_left_an_entry(tmp_path: Path) -> None:
     outbox, key = killed_task(tmp_path)
-    outbox.put(replace(key, try_number=2), upserts(2, "build"), spark_succeeded=True, connection_id="datahub_file")
+    outbox.put(
+        replace(key, try_number=2),
+        upserts(2, "build"),
+        spark_succeeded=True,
+        connection_id="datahub_file",
+    )
     context: Any = {"ti": TaskInstance(task_id="deliver", others="running")}
     assert DeliverLineageOperator(task_id="deliver").execute(context)["settled"] == 2
 
@@ -124,7 +145,12 @@ def killed_task(tmp_path: Path) -> tuple[Outbox, AttemptKey]:
     )
     key = AttemptKey("shop", "run", "build", -1, 1)
     outbox = outbox_at(tmp_path / "outbox")
-    outbox.begin(key, connection_id="datahub_file", events=None, redo=replace(record, machine="gone").to_obj())
+    outbox.begin(
+        key,
+        connection_id="datahub_file",
+        events=None,
+        redo=replace(record, machine="gone").to_obj(),
+    )
     return outbox, key
 
 

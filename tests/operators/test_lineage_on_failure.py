@@ -31,8 +31,12 @@ def state(request: pytest.FixtureRequest) -> TaskState | None:
 
 def run_events(tmp_path: Path) -> list[tuple[str, int | None, str | None]]:
     lines = delivered_lines(tmp_path / "sink")
-    events = [one["aspect"]["json"] for one in map(json.loads, lines) if "RunEvent" in one["aspectName"]]
-    found = [(one["status"], one.get("attempt"), one.get("result", {}).get("type")) for one in events]
+    events = [
+        one["aspect"]["json"] for one in map(json.loads, lines) if "RunEvent" in one["aspectName"]
+    ]
+    found = [
+        (one["status"], one.get("attempt"), one.get("result", {}).get("type")) for one in events
+    ]
     return [one for one in found if one[1] is not None and one[0] == "COMPLETE"]
 
 
@@ -59,9 +63,13 @@ def test_the_next_attempt_only_delivers(
     assert not (tmp_path / "outbox/pending").exists()
 
 
-def test_delivering_may_take_several_attempts(spark: FakeSpark, obstacle: Path, state: TaskState | None) -> None:
+def test_delivering_may_take_several_attempts(
+    spark: FakeSpark, obstacle: Path, state: TaskState | None
+) -> None:
     for number in (1, 2):
-        run_try(spark, number, state, max_tries=3, lineage_on_failure="retry", fails=LineagePendingError)
+        run_try(
+            spark, number, state, max_tries=3, lineage_on_failure="retry", fails=LineagePendingError
+        )
     obstacle.unlink()
     assert run_try(spark, 3, state, max_tries=3, lineage_on_failure="retry")["pending"] == 0
     assert len(spark.runs) == 1
@@ -71,7 +79,14 @@ def test_delivering_may_take_several_attempts(spark: FakeSpark, obstacle: Path, 
 def test_the_last_attempt_fails_by_fail_alone_and_a_cleared_task_runs_spark_again(
     spark: FakeSpark, obstacle: Path, state: TaskState | None, policy: str, fails: bool
 ) -> None:
-    run_try(spark, 1, state, max_tries=0, lineage_on_failure=policy, fails=LineagePendingError if fails else None)
+    run_try(
+        spark,
+        1,
+        state,
+        max_tries=0,
+        lineage_on_failure=policy,
+        fails=LineagePendingError if fails else None,
+    )
     obstacle.unlink()
     # Somebody clears the task: it is to run again, whole.
     run_try(spark, 2, state, max_tries=1, lineage_on_failure=policy)
@@ -132,6 +147,8 @@ def test_the_tasks_state_keeps_spark_from_running_on_a_worker_without_the_outbox
     state = TaskState()
     run_try(spark, 1, state, lineage_on_failure="retry", fails=LineagePendingError)
     obstacle.unlink()
-    report = run_try(spark, 2, state, lineage_on_failure="retry", outbox_location=str(tmp_path / "other-worker"))
+    report = run_try(
+        spark, 2, state, lineage_on_failure="retry", outbox_location=str(tmp_path / "other-worker")
+    )
     assert len(spark.runs) == 1
     assert f"not in the outbox {tmp_path / 'other-worker'} of this worker" in report["reason"]

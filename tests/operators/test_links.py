@@ -12,7 +12,13 @@ from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperato
 from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from tests.airflow_versions import DagSerialization
-from tests.operators.tries import FakeSpark, TaskInstance, context_of, execute, operator_with_lineage
+from tests.operators.tries import (
+    FakeSpark,
+    TaskInstance,
+    context_of,
+    execute,
+    operator_with_lineage,
+)
 
 NAMES = {"DataHub run": "_link_DatahubRunLink", "DataHub task": "_link_DatahubJobLink"}
 PAGE = "spark-datahub/task?dag_id=shop&run_id=scheduled__2026-01-01T00%3A00%3A00%2B00%3A00&task_id=build&map_index=-1"
@@ -25,7 +31,10 @@ def links_of(operator: BaseOperator, ti: TaskInstance) -> list[str]:
 def test_links_lead_to_run_and_task(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = {"conn_type": "datahub-rest", "host": "http://127.0.0.1:8080"}
     monkeypatch.setenv("AIRFLOW_CONN_DATAHUB_LOCAL", json.dumps(connection))
-    operator, ti = operator_with_lineage(spark, datahub_conn_id="datahub_local", lineage_timeout=2), TaskInstance()
+    operator, ti = (
+        operator_with_lineage(spark, datahub_conn_id="datahub_local", lineage_timeout=2),
+        TaskInstance(),
+    )
     assert links_of(operator, ti) == ["", "", ""]
     execute(operator, context_of(operator, ti))
     lineage = operator._task_lineage
@@ -75,12 +84,17 @@ class _ComputingWithLineage(SparkLineageOperator, _Computing):
 def test_airflow_knows_the_links() -> None:
     with DAG("shop", schedule=None) as dag:
         SparkSubmitDatahubOperator(task_id="build", application="job.py")
-        SparkSubmitDatahubOperator.partial(task_id="mapped", application="job.py").expand(name=["a", "b"])
+        SparkSubmitDatahubOperator.partial(task_id="mapped", application="job.py").expand(
+            name=["a", "b"]
+        )
         _LinkedWithLineage(task_id="linked")
         _ComputingWithLineage(task_id="computing")
     stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
     names = [link.name for link in LINKS]
-    assert {task.task_id: sorted(link.name for link in task.operator_extra_links) for task in stored.tasks} == {
+    assert {
+        task.task_id: sorted(link.name for link in task.operator_extra_links)
+        for task in stored.tasks
+    } == {
         "build": sorted(names),
         "mapped": sorted(names),
         "linked": sorted([*names, "Other"]),

@@ -1,4 +1,6 @@
-"""Managed Spark: the drop-ins against stand-ins of their services, whose runs log to real servers of S3 and GCS."""
+"""Managed Spark: the drop-ins against stand-ins of their services, whose runs log to real servers
+of S3 and GCS.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +52,16 @@ _AMAZON, _GOOGLE = (f"airflow.providers.{name}" for name in ("amazon.aws", "goog
 OPERATORS = {
     "serverless": ("EmrServerlessStartJobOperator", f"{_AMAZON}.operators.emr.wait"),
     "steps": ("EmrAddStepsOperator", ""),
-    "containers": ("EmrContainerOperator", f"{_AMAZON}.hooks.emr.EmrContainerHook.poll_query_status"),
+    "containers": (
+        "EmrContainerOperator",
+        f"{_AMAZON}.hooks.emr.EmrContainerHook.poll_query_status",
+    ),
     "glue": ("GlueJobOperator", f"{_AMAZON}.hooks.glue.GlueJobHook.job_completion"),
     "job": ("DataprocSubmitJobOperator", f"{_GOOGLE}.hooks.dataproc.DataprocHook.wait_for_job"),
-    "batch": ("DataprocCreateBatchOperator", f"{_GOOGLE}.hooks.dataproc.DataprocHook.wait_for_batch"),
+    "batch": (
+        "DataprocCreateBatchOperator",
+        f"{_GOOGLE}.hooks.dataproc.DataprocHook.wait_for_batch",
+    ),
     "databricks": ("DatabricksSubmitRunOperator", ""),
 }
 LOGGED = [name for name in OPERATORS if name != "databricks"]
@@ -74,24 +82,39 @@ spark.stop()
 """
 
 
-def request_of(service: str, folder: Path, properties: dict[str, str], names: tuple[str, ...]) -> Json:
-    """Return the arguments of the operator that have the job write these names, with these properties."""
+def request_of(
+    service: str, folder: Path, properties: dict[str, str], names: tuple[str, ...]
+) -> Json:
+    """Return the arguments of the operator that have the job write these names, with these
+    properties.
+    """
     script, argument = str(folder / "job.py"), f"{folder}/{names[0]}"
     conf = [f"{name}={value}" for name, value in properties.items()]
     options = " ".join(f"--conf {one}" for one in conf)
-    driver = {"entryPoint": script, "entryPointArguments": [argument], "sparkSubmitParameters": options}
+    driver = {
+        "entryPoint": script,
+        "entryPointArguments": [argument],
+        "sparkSubmitParameters": options,
+    }
     role = {"execution_role_arn": "arn:aws:iam::123456789012:role/spark"}
     often = {"waiter_delay": 1, "waiter_max_attempts": 200}
     if service == "serverless":
         return {"application_id": "app", "job_driver": {"sparkSubmit": driver}, **often, **role}
     if service == "containers":
-        given = {"name": "job", "virtual_cluster_id": "vc", "release_label": "emr-7.9.0-latest", "poll_interval": 1}
+        given = {
+            "name": "job",
+            "virtual_cluster_id": "vc",
+            "release_label": "emr-7.9.0-latest",
+            "poll_interval": 1,
+        }
         return {"job_driver": {"sparkSubmitJobDriver": driver}, **given, **role}
     if service == "steps":
         submit = ["spark-submit", *options.split(), "--deploy-mode", "cluster", script]
         commands = [["bash", "-c", "true"], *([*submit, f"{folder}/{name}"] for name in names)]
         jars = [{"Jar": "command-runner.jar", "Args": command} for command in commands]
-        steps = [{"Name": "step", "ActionOnFailure": "CONTINUE", "HadoopJarStep": jar} for jar in jars]
+        steps = [
+            {"Name": "step", "ActionOnFailure": "CONTINUE", "HadoopJarStep": jar} for jar in jars
+        ]
         return {"job_flow_id": "j-1", "steps": steps, "wait_for_completion": True, **often}
     if service == "glue":
         arguments = {"--conf": " --conf ".join(conf), "--place": argument}
@@ -104,8 +127,17 @@ def request_of(service: str, folder: Path, properties: dict[str, str], names: tu
     place = {"region": "europe-west1", "project_id": "shop", "polling_interval_seconds": 1}
     python: Any = {"main_python_file_uri": script, "args": [argument]}
     if service == "batch":
-        return {"batch": {"pyspark_batch": python, "runtime_config": {"properties": properties}}, **place}
-    return {"job": {"placement": {"cluster_name": "c"}, "pyspark_job": {**python, "properties": properties}}, **place}
+        return {
+            "batch": {"pyspark_batch": python, "runtime_config": {"properties": properties}},
+            **place,
+        }
+    return {
+        "job": {
+            "placement": {"cluster_name": "c"},
+            "pyspark_job": {**python, "properties": properties},
+        },
+        **place,
+    }
 
 
 class VanishedError(BaseException):
@@ -122,9 +154,14 @@ class Managed:
     state: TaskState = field(default_factory=TaskState)
     make: Callable[[], Any] = object
 
-    def task(self, service: str, *names: str, properties: Json | None = None, **arguments: Any) -> Managed:
+    def task(
+        self, service: str, *names: str, properties: Json | None = None, **arguments: Any
+    ) -> Managed:
         self.store = f"{'gs://lake' if service in ('job', 'batch') else 's3://aws_default'}@managed"
-        given = {"datahub_conn_id": "datahub_file", "events_location": f"{self.store}/{self.folder.name}"}
+        given = {
+            "datahub_conn_id": "datahub_file",
+            "events_location": f"{self.store}/{self.folder.name}",
+        }
         module, name = policy.DROP_INS[OPERATORS[service][0]]
         drop_in = getattr(import_module(f"airflow_provider_spark_datahub.operators.{module}"), name)
         note = {"spark.app.note": "noted", **(properties or {})}
@@ -137,8 +174,12 @@ class Managed:
         return self
 
     def run(self, number: int = 1, *, fails: Any = None, **instance: Any) -> Any:
-        """Run an attempt as Airflow does, where a deferred one goes on in an operator of its own; return its report."""
-        ti = TaskInstance(try_number=number, max_tries=2, id=f"01990000-0000-7000-8000-{number:012}", **instance)
+        """Run an attempt as Airflow does, where a deferred one goes on in an operator of its own;
+        return its report.
+        """
+        ti = TaskInstance(
+            try_number=number, max_tries=2, id=f"01990000-0000-7000-8000-{number:012}", **instance
+        )
         step, kwargs = "execute", dict[str, Any]()
         with pytest.raises(fails) if fails else nullcontext() as failure:
             while step:
@@ -149,7 +190,10 @@ class Managed:
                     resume(step, kwargs, context) if kwargs else operator.execute(context)
                     step = ""
                 except TaskDeferred as deferral:
-                    step, kwargs = deferral.method_name, {**(deferral.kwargs or {}), "event": fired(deferral.trigger)}
+                    step, kwargs = (
+                        deferral.method_name,
+                        {**(deferral.kwargs or {}), "event": fired(deferral.trigger)},
+                    )
         self.failure = failure and type(failure.value)
         return ti.xcoms.get("lineage_report")
 
@@ -158,7 +202,9 @@ class Managed:
         with pytest.MonkeyPatch.context() as patched:
             for wait in filter(None, (wait for _, wait in OPERATORS.values())):
                 patched.setattr(wait, Mock(side_effect=VanishedError))
-            patched.setattr(f"{_AMAZON}.operators.glue.GlueJobCompleteTrigger", Mock(side_effect=VanishedError))
+            patched.setattr(
+                f"{_AMAZON}.operators.glue.GlueJobCompleteTrigger", Mock(side_effect=VanishedError)
+            )
             patched.setattr(TaskLineage, "_conclude", lambda *_: None)
             self.run(fails=VanishedError)
         for entry in outbox_at(self.folder / "outbox").entries():
@@ -170,11 +216,16 @@ class Managed:
 
     def left(self) -> list[str]:
         """Return the files of logs that are left; a failed attempt keeps its folder."""
-        names = (name.rpartition("/")[2] for name in open_store(self.store).stored(self.folder.name))
+        names = (
+            name.rpartition("/")[2] for name in open_store(self.store).stored(self.folder.name)
+        )
         return sorted(name for name in names if name != ".of-an-attempt")
 
     def assert_lineage(self, report: Json, *names: str) -> None:
-        orders, written = file_dataset(self.folder / "orders.csv"), {file_dataset(self.folder / name) for name in names}
+        orders, written = (
+            file_dataset(self.folder / "orders.csv"),
+            {file_dataset(self.folder / name) for name in names},
+        )
         assert (report["pending"], report["reason"], report["warnings"]) == (0, None, [])
         assert (set(report["inputs"]), set(report["outputs"])) == ({orders}, written)
         catalogue = Catalogue.of_folder(self.folder / "sink")
@@ -200,7 +251,8 @@ def fired(trigger: Any) -> Any:
 
 
 class Recorded(subprocess.Popen[bytes]):
-    """A driver without Spark: it starts if the folder of its log is there, and a second after its end the log is, too.
+    """A driver without Spark: it starts if the folder of its log is there, and a second after its
+    end the log is, too.
 
     A killed one leaves none.
     """
@@ -208,7 +260,11 @@ class Recorded(subprocess.Popen[bytes]):
     def __init__(self, target: str, log: Json, application: str) -> None:
         self._log, self._application = log, application
         can_start = not log or open_store(log["store"]).stored(log["folder"])
-        command = {"waits": "exec sleep 300", "fails": "exit 3"}.get(target, "sleep 0.5") if can_start else "exit 1"
+        command = (
+            {"waits": "exec sleep 300", "fails": "exit 3"}.get(target, "sleep 0.5")
+            if can_start
+            else "exit 1"
+        )
         super().__init__(["sh", "-c", command], start_new_session=True)
 
     def wait(self, timeout: float | None = None) -> int:
@@ -225,7 +281,10 @@ def recorded_driver(run: Run) -> Recorded:
     properties = {**run.defaults, **dict(options)}
     scheme, _, place = properties.get("spark.eventLog.dir", "").partition("://")
     bucket, _, folder = place.partition("/")
-    log = {"store": f"{'gs://lake' if scheme == 'gs' else 's3://aws_default'}@{bucket}", "folder": folder}
+    log = {
+        "store": f"{'gs://lake' if scheme == 'gs' else 's3://aws_default'}@{bucket}",
+        "folder": folder,
+    }
     target = next((word for word in reversed(words) if word.startswith("/")), "").rpartition("/")[2]
     return Recorded(target, log if place else {}, f"local-{run.id[-4:].replace('-', '')}")
 
@@ -237,11 +296,16 @@ def managed(tmp_path: Path, s3: S3, gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -
         s3.make_bucket("managed")
         gcs.make_bucket("managed")
     hooks = import_module(f"{_GOOGLE}.hooks.dataproc")
-    monkeypatch.setattr(hooks, "time", SimpleNamespace(sleep=lambda _: time.sleep(0.2), monotonic=time.monotonic))
+    monkeypatch.setattr(
+        hooks, "time", SimpleNamespace(sleep=lambda _: time.sleep(0.2), monotonic=time.monotonic)
+    )
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(gcs.connection()))
     runs = Runs(tmp_path / "runs", s3, gcs)
     with runs, Aws(runs, s3) as aws, Databricks(runs) as databricks, dataproc(runs, monkeypatch):
-        aws.jobs["job"] = {"Name": "job", "Command": {"Name": "glueetl", "ScriptLocation": str(tmp_path / "job.py")}}
+        aws.jobs["job"] = {
+            "Name": "job",
+            "Command": {"Name": "glueetl", "ScriptLocation": str(tmp_path / "job.py")},
+        }
         monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(aws.connection()))
         monkeypatch.setenv("AIRFLOW_CONN_DATABRICKS_DEFAULT", json.dumps(databricks.connection()))
         (tmp_path / "job.py").write_text(JOB)
@@ -258,7 +322,9 @@ def recorded(managed: Managed) -> Managed:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("service", "deferrable"), [*zip(LOGGED, (True, False, False, True, True, False), strict=True)], ids=LOGGED
+    ("service", "deferrable"),
+    [*zip(LOGGED, (True, False, False, True, True, False), strict=True)],
+    ids=LOGGED,
 )
 def test_a_real_spark_has_lineage(service: str, deferrable: bool, managed: Managed) -> None:
     managed.aws.application_state = "STOPPED"  # a deferrable task begins again when it is started
@@ -285,18 +351,25 @@ def test_the_log_of_glues_interface_is_read_and_stays(managed: Managed) -> None:
     store, history = open_store("s3://aws_default@managed"), f"{managed.folder.name}-ui"
     store.write(f"{history}/any", [b""])
     place = f"s3://managed/{history}/"
-    managed.aws.jobs["job"]["DefaultArguments"] = {"--enable-spark-ui": "true", "--spark-event-logs-path": place}
+    managed.aws.jobs["job"]["DefaultArguments"] = {
+        "--enable-spark-ui": "true",
+        "--spark-event-logs-path": place,
+    }
     managed.assert_lineage(managed.task("glue").run(), "out")
     assert any("/events_1_" in name for name in store.stored(history))
     assert managed.left() == []
 
 
-def killed(managed: Managed, started: Callable[[Run], object], failure: type[BaseException] | None = None) -> Any:
+def killed(
+    managed: Managed, started: Callable[[Run], object], failure: type[BaseException] | None = None
+) -> Any:
     """Run an attempt that Airflow kills when its job has started, or that ends by a failure then."""
 
     def kill() -> None:
         end = time.monotonic() + 4 * HANGS  # a real Spark starts
-        while time.monotonic() < end and not (managed.runs.all and started(next(iter(managed.runs.all.values())))):
+        while time.monotonic() < end and not (
+            managed.runs.all and started(next(iter(managed.runs.all.values())))
+        ):
             time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGUSR1)
 
@@ -321,7 +394,10 @@ def test_what_a_real_spark_did_before_it_was_killed_is_read(service: str, manage
 
 def assert_recorded(report: Json) -> None:
     assert (report["pending"], report["reason"], report["warnings"]) == (0, None, [])
-    assert (set(report["inputs"]), set(report["outputs"])) == (set(TRUTH["inputs"]), set(TRUTH["outputs"]))
+    assert (set(report["inputs"]), set(report["outputs"])) == (
+        set(TRUTH["inputs"]),
+        set(TRUTH["outputs"]),
+    )
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
@@ -343,14 +419,17 @@ def test_a_task_fails_as_without_lineage(service: str, deferrable: bool, recorde
 
 @pytest.mark.parametrize("failure", [None, AirflowTaskTimeout])
 @pytest.mark.parametrize("service", ["serverless", "containers", "batch"])
-def test_the_log_of_a_cancelled_job_is_read_when_it_is_closed(service: str, failure: Any, recorded: Managed) -> None:
+def test_the_log_of_a_cancelled_job_is_read_when_it_is_closed(
+    service: str, failure: Any, recorded: Managed
+) -> None:
     task = recorded.task(service, "waits")
     assert_recorded(killed(task, lambda run: run.state is State.RUNNING, failure))
     assert [run.state for run in recorded.runs.all.values()] == [State.STOPPED]
 
 
 @pytest.mark.parametrize(
-    ("service", "deferrable"), [*((name, False) for name in LOGGED[2:]), ("serverless", False), ("glue", True)]
+    ("service", "deferrable"),
+    [*((name, False) for name in LOGGED[2:]), ("serverless", False), ("glue", True)],
 )
 def test_a_lost_worker_costs_no_lineage(service: str, deferrable: bool, recorded: Managed) -> None:
     given: Json = {"batch_id": "one"} if service == "batch" else {}
@@ -365,7 +444,10 @@ def test_a_lost_worker_costs_no_lineage(service: str, deferrable: bool, recorded
     task.drain()
     catalogue = Catalogue.of_folder(recorded.folder / "sink")
     assert len(catalogue.children(catalogue.task_run("shop", "build"))) == len(recorded.runs.all)
-    assert (recorded.left(), len(open_store(task.store).stored(recorded.folder.name))) == ([], int(not reconnects))
+    assert (recorded.left(), len(open_store(task.store).stored(recorded.folder.name))) == (
+        [],
+        int(not reconnects),
+    )
 
 
 def test_while_datahub_is_down_the_outbox_and_the_log_stay(recorded: Managed) -> None:

@@ -1,4 +1,6 @@
-"""Whatever lineage does, the task ends as it would have ended with SparkSubmitOperator, by the same exception."""
+"""Whatever lineage does, the task ends as it would have ended with SparkSubmitOperator, by the same
+exception.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,12 @@ from airflow_provider_spark_datahub.delivery.sinks import FileSink
 from airflow_provider_spark_datahub.hooks import airflow_context as airflow_run, datahub
 from airflow_provider_spark_datahub.operators import spark_submit, task_lineage
 from airflow_provider_spark_datahub.plugins import dag_run_listener
-from airflow_provider_spark_datahub.task import EndedAttempt, LineageConfiguration, RunningAttempt, attempt
+from airflow_provider_spark_datahub.task import (
+    EndedAttempt,
+    LineageConfiguration,
+    RunningAttempt,
+    attempt,
+)
 from airflow_provider_spark_datahub.task.earlier import EarlierAttempts
 from tests.delivery.samples import delivered_text
 from tests.operators import tries
@@ -123,7 +130,13 @@ def let_lineage_threads_end() -> None:
 
 def plain(**arguments: Any) -> SparkSubmitOperator:
     return SparkSubmitOperator(
-        **{"task_id": "build", "application": "job.py", "name": "build", "dag": tries.dag(), **arguments}
+        **{
+            "task_id": "build",
+            "application": "job.py",
+            "name": "build",
+            "dag": tries.dag(),
+            **arguments,
+        }
     )
 
 
@@ -149,7 +162,10 @@ def plain_outcome(folder: Path, ending: Ending) -> tuple[object, BaseException |
 
 
 def assert_same(
-    name: str, ending: Ending, found: tuple[object, BaseException | None], expected: tuple[object, BaseException | None]
+    name: str,
+    ending: Ending,
+    found: tuple[object, BaseException | None],
+    expected: tuple[object, BaseException | None],
 ) -> None:
     """Compare what the operators returned or raised."""
     assert found[0] == expected[0], name
@@ -157,7 +173,10 @@ def assert_same(
         assert found[1] is expected[1] is ending.raised, name
     else:
         assert type(found[1]) is type(expected[1]), name
-        assert str(found[1]).partition("Error code is")[2] == str(expected[1]).partition("Error code is")[2], name
+        assert (
+            str(found[1]).partition("Error code is")[2]
+            == str(expected[1]).partition("Error code is")[2]
+        ), name
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
@@ -171,13 +190,17 @@ def test_a_task_with_lineage_ends_as_the_plain_operator(tmp_path: Path, ending: 
 @pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_a_task_whose_lineage_fails_in_a_step_ends_as_the_plain_operator(tmp_path: Path, ending: Ending) -> None:
+def test_a_task_whose_lineage_fails_in_a_step_ends_as_the_plain_operator(
+    tmp_path: Path, ending: Ending
+) -> None:
     expected = plain_outcome(tmp_path, ending)
     for step in STEPS:
         with case(tmp_path, step) as (spark, monkeypatch):
             fail = Mock(side_effect=LineageBugError(step))
             monkeypatch.setattr(*STEPS[step], fail)
-            assert_same(step, ending, outcome(tries.operator_with_lineage(spark), ending, spark), expected)
+            assert_same(
+                step, ending, outcome(tries.operator_with_lineage(spark), ending, spark), expected
+            )
             assert len(spark.runs) == 1, step
             let_lineage_threads_end()
             assert fail.called, step
@@ -199,15 +222,21 @@ def test_a_failure_in_a_step_of_lineage_is_reported(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", [ENDINGS["success"], ENDINGS["exit 1"]], ids=["success", "exit 1"])
-def test_a_timeout_in_a_step_after_the_job_does_not_fail_the_task(tmp_path: Path, ending: Ending) -> None:
+@pytest.mark.parametrize(
+    "ending", [ENDINGS["success"], ENDINGS["exit 1"]], ids=["success", "exit 1"]
+)
+def test_a_timeout_in_a_step_after_the_job_does_not_fail_the_task(
+    tmp_path: Path, ending: Ending
+) -> None:
     expected = plain_outcome(tmp_path, ending)
     for step in ("collecting", "converting", "delivering", "settling", "the report"):
         with case(tmp_path, step) as (spark, monkeypatch):
             monkeypatch.setattr(*STEPS[step], Mock(side_effect=AirflowTaskTimeout(step)))
             if step == "delivering":
                 monkeypatch.setattr(RunningAttempt, "announce", lambda self: None)  # noqa: ARG005 (a method)
-            assert_same(step, ending, outcome(tries.operator_with_lineage(spark), ending, spark), expected)
+            assert_same(
+                step, ending, outcome(tries.operator_with_lineage(spark), ending, spark), expected
+            )
             assert len(spark.runs) == 1, step
 
 
@@ -226,7 +255,9 @@ WRONG_SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_a_task_with_wrong_settings_ends_as_the_plain_operator(tmp_path: Path, ending: Ending) -> None:
+def test_a_task_with_wrong_settings_ends_as_the_plain_operator(
+    tmp_path: Path, ending: Ending
+) -> None:
     expected = plain_outcome(tmp_path, ending)
     for name, arguments in WRONG_SETTINGS.items():
         with case(tmp_path, name) as (spark, _):
@@ -278,20 +309,30 @@ def test_the_result_of_the_task_run_is_airflows(
 
 
 @pytest.mark.parametrize(
-    ("set_to", "result"), [("success", "SUCCESS"), ("skipped", "SKIPPED"), ("failed", "FAILURE"), (None, "FAILURE")]
+    ("set_to", "result"),
+    [("success", "SUCCESS"), ("skipped", "SKIPPED"), ("failed", "FAILURE"), (None, "FAILURE")],
 )
 def test_a_killed_task_has_the_state_that_somebody_gave_it(
-    spark: tries.FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_to: str | None, result: str
+    spark: tries.FakeSpark,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    set_to: str | None,
+    result: str,
 ) -> None:
     monkeypatch.setattr(task_lineage, "_KILL_SECONDS", HANGS)  # a machine that stalls uses up 4 s
     spark.writes("k_killed")
     spark.signals("USR1")
     operator = tries.operator_with_lineage(spark)
     ti = tries.TaskInstance(max_tries=1, set_to=set_to)
-    with tries.raised_by(signal.SIGUSR1, operator.on_kill), pytest.raises(AirflowException) as killed:
+    with (
+        tries.raised_by(signal.SIGUSR1, operator.on_kill),
+        pytest.raises(AirflowException) as killed,
+    ):
         tries.execute(operator, tries.context_of(operator, ti))
     # Airflow's task runner knows nothing of the state, and calls the failure's listeners.
-    runtime: Any = SimpleNamespace(task=operator, get_template_context=lambda: tries.context_of(operator, ti))
+    runtime: Any = SimpleNamespace(
+        task=operator, get_template_context=lambda: tries.context_of(operator, ti)
+    )
     dag_run_listener.on_task_instance_failed("running", runtime, killed.value)
     sink = delivered_text(tmp_path / "sink")
     assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', sink)) == {result}
@@ -322,7 +363,9 @@ def test_a_task_that_defers_itself_after_spark_keeps_its_lineage(
     more = delivered_text(tmp_path / "sink").removeprefix(sent)
     expected = "FAILURE" if fails else "SUCCESS"
     assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', more)) == {expected}
-    assert not re.search("dataProcessInstanceInput|dataProcessInstanceOutput|dataJobInputOutput", more)
+    assert not re.search(
+        "dataProcessInstanceInput|dataProcessInstanceOutput|dataJobInputOutput", more
+    )
     assert context["ti"].xcoms["lineage_report"] == report
 
 
@@ -330,11 +373,15 @@ def test_the_listener_leaves_tasks_without_lineage_alone_and_logs_broken_ones(
     spark: tries.FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
     switched_off = tries.operator_with_lineage(spark, enabled=False)
-    broken = SimpleNamespace(task=SimpleNamespace(settle_lineage=1), get_template_context=dict, task_id="broken")
+    broken = SimpleNamespace(
+        task=SimpleNamespace(settle_lineage=1), get_template_context=dict, task_id="broken"
+    )
     for ti in (
         SimpleNamespace(task=plain()),
         SimpleNamespace(),
-        SimpleNamespace(task=switched_off, get_template_context=lambda: tries.context_of(switched_off)),
+        SimpleNamespace(
+            task=switched_off, get_template_context=lambda: tries.context_of(switched_off)
+        ),
         broken,
     ):
         dag_run_listener.on_task_instance_success("running", ti)

@@ -1,4 +1,6 @@
-"""Livy and Kubernetes: stand-ins of their interfaces submit what they are given to a stand-in of Spark."""
+"""Livy and Kubernetes: stand-ins of their interfaces submit what they are given to a stand-in of
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ from tests.servers.livy import Livy, connection
 from tests.servers.spark_operator import Json, spark_operator
 
 USERS = {"spark.extraListeners": "com.example.Own"}
-LISTENERS = "spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener"
+LISTENERS = (
+    "spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener"
+)
 
 
 @pytest.fixture
@@ -50,7 +54,9 @@ def livy(spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def batch(
-    spark: FakeSpark, operator_class: type[LivyDatahubOperator] = LivyDatahubOperator, **arguments: Any
+    spark: FakeSpark,
+    operator_class: type[LivyDatahubOperator] = LivyDatahubOperator,
+    **arguments: Any,
 ) -> LivyDatahubOperator:
     given: dict[str, Any] = {"file": "job.py", "args": ["x"], "conf": USERS, "polling_interval": 1}
     given |= {"datahub_conn_id": "datahub_file", "openlineage_jar": f"local:{spark.jar}"}
@@ -58,7 +64,9 @@ def batch(
 
 
 @pytest.mark.slow
-def test_a_batch_of_livy_has_lineage_whether_or_not_it_succeeds(spark: FakeSpark, livy: Livy) -> None:
+def test_a_batch_of_livy_has_lineage_whether_or_not_it_succeeds(
+    spark: FakeSpark, livy: Livy
+) -> None:
     operator = batch(spark)
     users = copy.deepcopy(operator.spark_params)
     report = report_of(operator)
@@ -69,11 +77,15 @@ def test_a_batch_of_livy_has_lineage_whether_or_not_it_succeeds(spark: FakeSpark
     assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
     assert operator.spark_params == users
     spark.exits(3)
-    report = report_of(batch(spark), TaskInstance(try_number=2), fails=AirflowException, match="did not succeed")
+    report = report_of(
+        batch(spark), TaskInstance(try_number=2), fails=AirflowException, match="did not succeed"
+    )
     assert report["events"] == 23
 
 
-def test_a_deferred_batch_has_its_lineage_when_it_is_resumed(spark: FakeSpark, livy: Livy, tmp_path: Path) -> None:
+def test_a_deferred_batch_has_its_lineage_when_it_is_resumed(
+    spark: FakeSpark, livy: Livy, tmp_path: Path
+) -> None:
     operator = batch(spark, deferrable=True)
     context = context_of(operator)
     with spark.running(), pytest.raises(TaskDeferred) as deferred:
@@ -87,11 +99,17 @@ def test_a_deferred_batch_has_its_lineage_when_it_is_resumed(spark: FakeSpark, l
     report = context["ti"].xcoms["lineage_report"]
     assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
     assert len(livy.batches) == 1
-    assert '"FAILURE"' not in delivered_text(tmp_path / "sink"), "its first process left an entry of its own"
+    assert '"FAILURE"' not in delivered_text(tmp_path / "sink"), (
+        "its first process left an entry of its own"
+    )
 
 
-def test_a_process_that_defers_its_batch_delivers_no_more_of_it(spark: FakeSpark, livy: Livy) -> None:
-    """``airflow dags test`` resumes the task in the same process, where a thread of the first part would go on."""
+def test_a_process_that_defers_its_batch_delivers_no_more_of_it(
+    spark: FakeSpark, livy: Livy
+) -> None:
+    """``airflow dags test`` resumes the task in the same process, where a thread of the first part
+    would go on.
+    """
     operator = batch(spark, deferrable=True, emit_periodically=1)
     with spark.running():
         with pytest.raises(TaskDeferred):
@@ -103,8 +121,12 @@ def test_a_process_that_defers_its_batch_delivers_no_more_of_it(spark: FakeSpark
     livy._processes[0].wait(20)
 
 
-def test_a_deferred_batch_whose_trigger_fails_keeps_its_lineage(spark: FakeSpark, livy: Livy, tmp_path: Path) -> None:
-    """Airflow replaces what the operator left for its resumption, so that only the outbox knows the events."""
+def test_a_deferred_batch_whose_trigger_fails_keeps_its_lineage(
+    spark: FakeSpark, livy: Livy, tmp_path: Path
+) -> None:
+    """Airflow replaces what the operator left for its resumption, so that only the outbox knows the
+    events.
+    """
     operator = batch(spark, deferrable=True)
     context = context_of(operator)
     with spark.running(), pytest.raises(TaskDeferred):
@@ -118,14 +140,20 @@ def test_a_deferred_batch_whose_trigger_fails_keeps_its_lineage(spark: FakeSpark
     assert list(outbox_at(tmp_path / "outbox").entries()) == []
     delivered = delivered_text(tmp_path / "sink")
     assert "/lake/out/a/revenue_by_country" in delivered
-    assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', delivered)) == {"FAILURE"}
+    assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', delivered)) == {
+        "FAILURE"
+    }
 
 
 def test_a_batch_of_livy_keeps_the_transport_that_airflow_injects(
     spark: FakeSpark, livy: Livy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure_airflows_transport(monkeypatch)
-    report = report_of(batch(spark, openlineage_inject_transport_info=True, openlineage_inject_parent_job_info=True))
+    report = report_of(
+        batch(
+            spark, openlineage_inject_transport_info=True, openlineage_inject_parent_job_info=True
+        )
+    )
     assert (report["events"], report["reason"], report["warnings"]) == (23, None, [])
     conf = livy.batches[-1]["conf"]
     transports = "spark.openlineage.transport.transports"
@@ -140,7 +168,10 @@ def test_a_batch_that_lineage_cannot_be_added_to_reports_why(spark: FakeSpark, l
     with pytest.raises(InjectionError, match="does not wait for its job"):
         operator._launcher(context_of(operator))
     assert "set polling_interval" in report_of(operator)["reason"]
-    assert "name the jar in full" in report_of(batch(spark, openlineage_jar=""), TaskInstance(try_number=2))["reason"]
+    assert (
+        "name the jar in full"
+        in report_of(batch(spark, openlineage_jar=""), TaskInstance(try_number=2))["reason"]
+    )
     assert all("OpenLineage" not in run for run in spark.runs)
     assert [one["conf"] for one in livy.batches] == [USERS, USERS]
 
@@ -155,13 +186,19 @@ def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sequ
 def test_an_attempt_that_reattaches_to_the_driver_of_a_killed_one_delivers_its_lineage(
     kubernetes: Sequence[Json], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """``reattach_on_restart``: the driver writes into the event file of the attempt that submitted it."""
+    """``reattach_on_restart``: the driver writes into the event file of the attempt that submitted
+    it.
+    """
     spec = {"sparkVersion": "4.0.1", "mainApplicationFile": "job.py", "driver": {}}
 
     def run(try_number: int) -> TaskInstance:
         manifest = {"metadata": {"name": "build"}, "spec": copy.deepcopy(spec)}
         operator = SparkKubernetesDatahubOperator(
-            task_id="build", dag=dag(), template_spec=manifest, namespace="jobs", datahub_conn_id="datahub_file"
+            task_id="build",
+            dag=dag(),
+            template_spec=manifest,
+            namespace="jobs",
+            datahub_conn_id="datahub_file",
         )
         ti = TaskInstance(try_number=try_number)
         context = context_of(operator, ti)
@@ -174,14 +211,27 @@ def test_an_attempt_that_reattaches_to_the_driver_of_a_killed_one_delivers_its_l
         killed.setattr(KubernetesPodOperator, "execute", Mock(side_effect=SystemExit))
         with pytest.raises(SystemExit):
             run(1)
-    driver = SimpleNamespace(metadata=SimpleNamespace(name="build-driver", labels={"try_number": "1"}))
+    driver = SimpleNamespace(
+        metadata=SimpleNamespace(name="build-driver", labels={"try_number": "1"})
+    )
     # As in the first versions of the provider, which call it before they create an application.
-    monkeypatch.setattr(SparkKubernetesOperator, "find_spark_job", lambda _operator, _context: driver)
-    monkeypatch.setattr(KubernetesPodOperator, "execute", lambda operator, context: operator.find_spark_job(context))
+    monkeypatch.setattr(
+        SparkKubernetesOperator, "find_spark_job", lambda _operator, _context: driver
+    )
+    monkeypatch.setattr(
+        KubernetesPodOperator, "execute", lambda operator, context: operator.find_spark_job(context)
+    )
     report = run(2).xcoms["lineage_report"]
-    assert (len(kubernetes), report["events"], report["pending"], report["reason"]) == (1, 23, 0, None)
+    assert (len(kubernetes), report["events"], report["pending"], report["reason"]) == (
+        1,
+        23,
+        0,
+        None,
+    )
     assert list(outbox_at(tmp_path / "outbox").entries()) == []
-    spark_run = re.findall(r'"type": "(\w+)", "nativeResultType": "(?!airflow)', delivered_text(tmp_path / "sink"))
+    spark_run = re.findall(
+        r'"type": "(\w+)", "nativeResultType": "(?!airflow)', delivered_text(tmp_path / "sink")
+    )
     assert set(spark_run) == {"SUCCESS"}
 
 
@@ -190,12 +240,22 @@ def test_an_application_on_kubernetes_has_lineage_whether_or_not_it_succeeds(
 ) -> None:
     manifest: dict[str, Any] = {
         "metadata": {"name": "build"},
-        "spec": {"sparkVersion": "4.0.1", "sparkConf": USERS, "mainApplicationFile": "job.py", "driver": {}},
+        "spec": {
+            "sparkVersion": "4.0.1",
+            "sparkConf": USERS,
+            "mainApplicationFile": "job.py",
+            "driver": {},
+        },
     }
     before = copy.deepcopy(manifest)
 
     def operator(**arguments: Any) -> SparkKubernetesDatahubOperator:
-        given = {"template_spec": manifest, "namespace": "jobs", "datahub_conn_id": "datahub_file", **arguments}
+        given = {
+            "template_spec": manifest,
+            "namespace": "jobs",
+            "datahub_conn_id": "datahub_file",
+            **arguments,
+        }
         return SparkKubernetesDatahubOperator(task_id="build", dag=dag(), **given)
 
     one = operator()
@@ -204,14 +264,19 @@ def test_an_application_on_kubernetes_has_lineage_whether_or_not_it_succeeds(
     assert one.execute(context) == "done"
     assert LISTENERS in spark.runs[0]
     (created,) = kubernetes
-    assert created["spec"]["sparkConf"]["spark.jars.packages"] == "io.openlineage:openlineage-spark_2.13:1.53.0"
+    assert (
+        created["spec"]["sparkConf"]["spark.jars.packages"]
+        == "io.openlineage:openlineage-spark_2.13:1.53.0"
+    )
     report = context["ti"].xcoms["lineage_report"]
     assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
     assert one.template_spec is manifest
     assert manifest == before
     spark.exits(1)
     one = operator(template_spec=None, application_file=json.dumps(manifest))
-    report = report_of(one, TaskInstance(try_number=2), fails=AirflowException, match="code 1", run_id="run")
+    report = report_of(
+        one, TaskInstance(try_number=2), fails=AirflowException, match="code 1", run_id="run"
+    )
     assert report["events"] == 23
     assert one.application_file
 
@@ -231,9 +296,13 @@ INJECTED = {
 }
 
 
-def with_lineage(request: SparkRequest, field: str, value: Any, jar: JarChoice) -> Mapping[str, Any]:
+def with_lineage(
+    request: SparkRequest, field: str, value: Any, jar: JarChoice
+) -> Mapping[str, Any]:
     """Return the operator's attributes for a request with lineage."""
-    lineage = LineageInjection("/shared/events/1.ndjson", jar, PARENT, properties={"namespace": "default"})
+    lineage = LineageInjection(
+        "/shared/events/1.ndjson", jar, PARENT, properties={"namespace": "default"}
+    )
     [submission] = request.read({field: value})
     return request.changed({field: value}, [inject(submission, lineage).submission])
 
@@ -290,15 +359,26 @@ def test_a_manifest_of_kubernetes_gets_the_listener_and_keeps_its_fields() -> No
     one = users_manifest()
     package = JarChoice(packages=("io.openlineage:openlineage-spark_2.13:1.53.0",))
     expected = users_manifest()
-    expected["spec"]["sparkConf"] = {"spark.extraListeners": f"com.example.Own,{_LISTENER}", **INJECTED}
+    expected["spec"]["sparkConf"] = {
+        "spark.extraListeners": f"com.example.Own,{_LISTENER}",
+        **INJECTED,
+    }
     expected["spec"]["deps"]["packages"] = ["a:b:1", "io.openlineage:openlineage-spark_2.13:1.53.0"]
     expected["spec"]["driver"]["javaOptions"] = f"-Dx=y {OPENS}"
-    kubernetes = partial(with_lineage, SparkKubernetesDatahubOperator.spark_request, "template_body")
+    kubernetes = partial(
+        with_lineage, SparkKubernetesDatahubOperator.spark_request, "template_body"
+    )
     changed = kubernetes({"spark": one, "kubernetes": {}}, package)
-    assert changed == {"application_file": None, "template_spec": {"spark": expected, "kubernetes": {}}}
+    assert changed == {
+        "application_file": None,
+        "template_spec": {"spark": expected, "kubernetes": {}},
+    }
     assert one == users_manifest()
     injected = kubernetes({"spark": {"spec": {}}}, package)["template_spec"]["spark"]["spec"]
-    assert injected["sparkConf"]["spark.jars.packages"] == "io.openlineage:openlineage-spark_2.13:1.53.0"
+    assert (
+        injected["sparkConf"]["spark.jars.packages"]
+        == "io.openlineage:openlineage-spark_2.13:1.53.0"
+    )
     assert injected["sparkConf"]["spark.driver.extraJavaOptions"] == OPENS
     assert injected.keys() == {"sparkConf"}
 
@@ -306,10 +386,15 @@ def test_a_manifest_of_kubernetes_gets_the_listener_and_keeps_its_fields() -> No
 def test_a_manifest_gives_the_drivers_environment_scala_version_and_store() -> None:
     def known(spec: Json) -> Mapping[str, Any]:
         document = {"template_body": {"spark": {"spec": spec}}}
-        return SparkKubernetesDatahubOperator.spark_request.spark(Mock(random_name_suffix=False), document)
+        return SparkKubernetesDatahubOperator.spark_request.spark(
+            Mock(random_name_suffix=False), document
+        )
 
     assert known(users_manifest()["spec"])["env"] == {"A": "1"}
-    versions = {version: known({"sparkVersion": version})["scala_version"] for version in ("3.5.7", "4.1", "")}
+    versions = {
+        version: known({"sparkVersion": version})["scala_version"]
+        for version in ("3.5.7", "4.1", "")
+    }
     assert versions == {"3.5.7": "2.12", "4.1": "2.13", "": None}
     files = ("s3a://jobs/job.py", "gs://jobs/job.py", "local:///job.py", None)
     schemes = [known({"mainApplicationFile": file})["store_scheme"] for file in files]

@@ -1,4 +1,6 @@
-"""Livy and Kubernetes on a real Spark: stand-ins of their interfaces call the real ``spark-submit``."""
+"""Livy and Kubernetes on a real Spark: stand-ins of their interfaces call the real
+``spark-submit``.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]
     monkeypatch.setenv("OPENLINEAGE_JAR", OPENLINEAGE_JAR.resolve().as_uri())
     monkeypatch.setenv("AIRFLOW_CONN_DATAHUB_DEFAULT", os.environ["AIRFLOW_CONN_DATAHUB_FILE"])
     (tmp_path / "raw").mkdir()
-    (tmp_path / "raw/orders.csv").write_text("order_id,customer_id,amount,status\n1,7,10.5,PAID\n2,8,3.0,OPEN\n")
+    (tmp_path / "raw/orders.csv").write_text(
+        "order_id,customer_id,amount,status\n1,7,10.5,PAID\n2,8,3.0,OPEN\n"
+    )
     (tmp_path / "raw/customers.csv").write_text("customer_id,name,country\n7,Ada,PT\n8,Max,DE\n")
     dag = runpy.run_path(str(REPOSITORY / "example_dags/remote_lineage.py"))["dag"]
 
@@ -46,7 +50,9 @@ def assert_lineage(folder: Path, report: Any, task_id: str, application: str) ->
     assert gap.startswith("no Spark event log: the driver runs on another machine")
     catalogue = Catalogue.of_folder(folder / "sink")
     catalogue.assert_strict()
-    orders, customers = (file_dataset(folder / "raw" / f"{name}.csv") for name in ("orders", "customers"))
+    orders, customers = (
+        file_dataset(folder / "raw" / f"{name}.csv") for name in ("orders", "customers")
+    )
     written = file_dataset(folder / "orders")
     job = catalogue.one(spark_job("shop", task_id, application), "dataJobInputOutput")
     assert (edges(job, "input"), edges(job, "output")) == ({orders, customers}, {written})

@@ -1,4 +1,6 @@
-"""A try that goes back to the driver of an earlier one, by the parent class's logic; the cluster is a stand-in."""
+"""A try that goes back to the driver of an earlier one, by the parent class's logic; the cluster is
+a stand-in.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +52,17 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     # Older Spark providers (6.1) have one class for all ways to deploy.
     backend = getattr(provider, "_StandaloneSparkSubmitBackend", provider.SparkSubmitOperator)
     monkeypatch.setattr(SparkSubmitHook, "_resolve_should_track_driver_status", lambda _: True)
-    monkeypatch.setattr(backend, "submit_job", lambda self, _: one.submit(getattr(self, "hook", None) or self._hook))
+    monkeypatch.setattr(
+        backend, "submit_job", lambda self, _: one.submit(getattr(self, "hook", None) or self._hook)
+    )
     monkeypatch.setattr(backend, "get_job_status", lambda *_: one.status)
     monkeypatch.setattr(backend, "poll_until_complete", lambda *_: one.while_polled())
     return one
 
 
-def lose_the_worker(spark: FakeSpark, cluster: Cluster, state: TaskState, monkeypatch: pytest.MonkeyPatch) -> None:
+def lose_the_worker(
+    spark: FakeSpark, cluster: Cluster, state: TaskState, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Submit in a first attempt and lose its worker, while its driver goes on."""
 
     def lost() -> None:
@@ -88,8 +94,12 @@ def test_an_attempt_that_reconnects_reads_what_the_driver_wrote(
     assert list(outbox_at(tmp_path / "outbox").entries()) == [], "nothing is left of the first try"
     assert not list((tmp_path / "events").rglob("*.ndjson"))
     lines = delivered_lines(tmp_path / "sink")
-    events = [one["aspect"]["json"] for one in map(json.loads, lines) if "RunEvent" in one["aspectName"]]
-    assert [one["result"]["type"] for one in events if "result" in one and one.get("attempt")] == ["SUCCESS"]
+    events = [
+        one["aspect"]["json"] for one in map(json.loads, lines) if "RunEvent" in one["aspectName"]
+    ]
+    assert [one["result"]["type"] for one in events if "result" in one and one.get("attempt")] == [
+        "SUCCESS"
+    ]
 
 
 def test_a_new_driver_after_a_failed_one_has_events_of_its_own(

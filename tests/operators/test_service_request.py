@@ -30,12 +30,19 @@ from airflow_provider_spark_datahub.operators.emr import (
     EmrServerlessStartJobDatahubOperator,
 )
 from airflow_provider_spark_datahub.operators.glue import GlueJobDatahubOperator
-from airflow_provider_spark_datahub.operators.service_request import Document, ServiceRequestOperator
+from airflow_provider_spark_datahub.operators.service_request import (
+    Document,
+    ServiceRequestOperator,
+)
 
 Json = dict[str, Any]
 PARENT = ParentRun("ns", "shop.build", "01990000-0000-7000-8000-000000000001")
 USERS = {"spark.extraListeners": "com.example.Own", "spark.driver.memory": "2g"}
-NEW = {"spark.eventLog.enabled": "true", "spark.driver.memory": "3g", "spark.note": "a 'b' \"c\" = ü, d\\"}
+NEW = {
+    "spark.eventLog.enabled": "true",
+    "spark.driver.memory": "3g",
+    "spark.note": "a 'b' \"c\" = ü, d\\",
+}
 
 
 class Case(NamedTuple):
@@ -52,7 +59,9 @@ class Case(NamedTuple):
 
 def spark_defaults(document: Document) -> Json:
     configurations = document["configuration_overrides"]["applicationConfiguration"]
-    (found,) = (each["properties"] for each in configurations if each["classification"] == "spark-defaults")
+    (found,) = (
+        each["properties"] for each in configurations if each["classification"] == "spark-defaults"
+    )
     return dict(found)
 
 
@@ -65,7 +74,10 @@ def of_emr(document: Document) -> Json:
     import shlex
 
     (driver,) = document["job_driver"].values()
-    return {**spark_defaults(document), **of_arguments(shlex.split(driver["sparkSubmitParameters"]))}
+    return {
+        **spark_defaults(document),
+        **of_arguments(shlex.split(driver["sparkSubmitParameters"])),
+    }
 
 
 def of_glue(document: Document) -> Json:
@@ -74,7 +86,11 @@ def of_glue(document: Document) -> Json:
 
 
 def step(*arguments: str, jar: str = "command-runner.jar") -> Json:
-    return {"Name": "one", "ActionOnFailure": "CONTINUE", "HadoopJarStep": {"Jar": jar, "Args": list(arguments)}}
+    return {
+        "Name": "one",
+        "ActionOnFailure": "CONTINUE",
+        "HadoopJarStep": {"Jar": jar, "Args": list(arguments)},
+    }
 
 
 EMR: Json = {
@@ -104,7 +120,14 @@ CASES = {
         EmrAddStepsDatahubOperator,
         {
             "steps": [
-                step("/usr/bin/spark-submit", *CONFS, "--jars", "s3://jobs/users.jar", "s3://jobs/job.py", "--conf"),
+                step(
+                    "/usr/bin/spark-submit",
+                    *CONFS,
+                    "--jars",
+                    "s3://jobs/users.jar",
+                    "s3://jobs/job.py",
+                    "--conf",
+                ),
                 step("hive-script", "--run-hive-script"),
             ]
         },
@@ -114,7 +137,9 @@ CASES = {
         GlueJobDatahubOperator,
         {
             "script_args": {"--day": "2026-01-01", "--extra-jars": "s3://jobs/users.jar"},
-            "defaults": {"--conf": " --conf ".join(f"{name}={value}" for name, value in USERS.items())},
+            "defaults": {
+                "--conf": " --conf ".join(f"{name}={value}" for name, value in USERS.items())
+            },
             "command": "glueetl",
         },
         of_glue,
@@ -137,7 +162,10 @@ CASES = {
         DataprocCreateBatchDatahubOperator,
         {
             "batch": {
-                "spark_sql_batch": {"query_file_uri": "gs://jobs/a.sql", "jar_file_uris": ["s3://jobs/users.jar"]},
+                "spark_sql_batch": {
+                    "query_file_uri": "gs://jobs/a.sql",
+                    "jar_file_uris": ["s3://jobs/users.jar"],
+                },
                 "runtime_config": {"version": "2.2", "properties": USERS},
             }
         },
@@ -146,7 +174,9 @@ CASES = {
     "Databricks": Case(
         DatabricksSubmitRunDatahubOperator,
         {
-            "json": {"tasks": [{"task_key": "a", "new_cluster": {"num_workers": 2, "spark_conf": USERS}}]},
+            "json": {
+                "tasks": [{"task_key": "a", "new_cluster": {"num_workers": 2, "spark_conf": USERS}}]
+            },
             "tasks": None,
             "new_cluster": None,
         },
@@ -159,7 +189,10 @@ each_service = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 def changed(case: Case, submission: Submission) -> Document:
     others = case.operator.spark_request.read(case.document)[1:]
-    return {**case.document, **case.operator.spark_request.changed(case.document, [submission, *others])}
+    return {
+        **case.document,
+        **case.operator.spark_request.changed(case.document, [submission, *others]),
+    }
 
 
 @each_service
@@ -171,7 +204,9 @@ def test_a_request_is_read_and_written_without_a_loss(case: Case) -> None:
     assert changed(case, submission).keys() == before.keys()
     assert request.read(changed(case, submission))[0] == submission
     new = {
-        name: value for name, value in NEW.items() if case.operator is not GlueJobDatahubOperator or " " not in value
+        name: value
+        for name, value in NEW.items()
+        if case.operator is not GlueJobDatahubOperator or " " not in value
     }
     other = Submission({**USERS, **new}, jars=case.jars and f"{case.jars},s3://jobs/our.jar")
     assert case.properties(changed(case, other)) == {**USERS, **new}
@@ -181,27 +216,39 @@ def test_a_request_is_read_and_written_without_a_loss(case: Case) -> None:
 
 @each_service
 def test_the_listener_and_airflows_own_injection_agree(case: Case) -> None:
-    """Whichever comes first, the job gets the parent run once; all other properties of ours reach it, too."""
-    lineage = LineageInjection("s3://lake/events", JarChoice(jars=("s3://jobs/openlineage.jar",)), PARENT)
+    """Whichever comes first, the job gets the parent run once; all other properties of ours reach
+    it, too.
+    """
+    lineage = LineageInjection(
+        "s3://lake/events", JarChoice(jars=("s3://jobs/openlineage.jar",)), PARENT
+    )
     injected = inject(case.operator.spark_request.read(case.document)[0], lineage).submission
     properties = case.properties(changed(case, injected))
     assert properties == injected.properties
     ours = {name for name in properties if name.startswith("spark.openlineage.parent")}
-    assert ours == {f"spark.openlineage.parent{part}" for part in ("JobNamespace", "JobName", "RunId")}
+    assert ours == {
+        f"spark.openlineage.parent{part}" for part in ("JobNamespace", "JobName", "RunId")
+    }
     assert airflows._is_parent_job_information_present_in_spark_properties(dict(properties))
     assert airflows._is_transport_information_present_in_spark_properties(dict(properties))
 
 
 @pytest.mark.parametrize("overrides", [None, {}, {"applicationConfiguration": []}])
 def test_a_job_without_spark_defaults_gets_none(overrides: Json | None) -> None:
-    """EMR Serverless merges by classification: one of the job's would replace that of its application."""
+    """EMR Serverless merges by classification: one of the job's would replace that of its
+    application.
+    """
     request = EmrServerlessStartJobDatahubOperator.spark_request
     document = {"job_driver": {"sparkSubmit": EMR}, "configuration_overrides": overrides}
     [submission] = request.read(document)
-    written = request.changed(document, [Submission({**submission.properties, "spark.a": "b c"}, jars=submission.jars)])
+    written = request.changed(
+        document, [Submission({**submission.properties, "spark.a": "b c"}, jars=submission.jars)]
+    )
     assert written.keys() == {"job_driver"}
     parameters = written["job_driver"]["sparkSubmit"]["sparkSubmitParameters"]
-    assert parameters == f"--conf 'spark.a=b c' {EMR['sparkSubmitParameters']}", "the user's text stays as it is"
+    assert parameters == f"--conf 'spark.a=b c' {EMR['sparkSubmitParameters']}", (
+        "the user's text stays as it is"
+    )
 
 
 def test_several_steps_get_the_same_and_others_stay() -> None:
@@ -215,7 +262,9 @@ def test_several_steps_get_the_same_and_others_stay() -> None:
     for given in (steps, repr(steps)):
         found = request.read({"steps": given})
         assert [submission.application for submission in found] == ["a.py", "SparkPi"]
-        written = request.changed({"steps": given}, [Submission({"spark.x": str(n)}) for n in (1, 2)])["steps"]
+        written = request.changed(
+            {"steps": given}, [Submission({"spark.x": str(n)}) for n in (1, 2)]
+        )["steps"]
         assert [each["HadoopJarStep"]["Args"] for each in written] == [
             ["spark-submit", "--conf", "spark.x=1", "a.py"],
             steps[1]["HadoopJarStep"]["Args"],
@@ -243,7 +292,9 @@ def test_several_steps_get_the_same_and_others_stay() -> None:
         ),
     ],
 )
-def test_a_request_without_a_spark_of_its_own_stays(operator: type[ServiceRequestOperator], document: Json) -> None:
+def test_a_request_without_a_spark_of_its_own_stays(
+    operator: type[ServiceRequestOperator], document: Json
+) -> None:
     assert operator.spark_request.read(document) == []
 
 
@@ -256,21 +307,30 @@ def test_glue_shows_the_log_of_its_interface_and_keeps_the_jobs_own_arguments() 
     hook.conn.exceptions.EntityNotFoundException = GoneError
     hook.conn.get_job.return_value = {"Job": job}
     ui = {"--enable-spark-ui": "true", "--spark-event-logs-path": "s3://logs/ui/"}
-    operator = SimpleNamespace(hook=hook, job_name="a", script_args=ui, create_job_kwargs=None, update_config=False)
+    operator = SimpleNamespace(
+        hook=hook, job_name="a", script_args=ui, create_job_kwargs=None, update_config=False
+    )
     request = GlueJobDatahubOperator.spark_request
     document = request.document(operator)
     [submission] = request.read(document)
     log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "s3://logs/ui/"}
     assert submission.properties == {**log, "spark.a": "1"}
     other = Submission({**submission.properties, "spark.b": "2"})
-    assert request.changed(document, [other])["script_args"]["--conf"] == "spark.a=1 --conf spark.b=2"
-    with pytest.raises(InjectionError, match=r"Glue splits --conf at blanks, and spark.b would be 'x y'"):
+    assert (
+        request.changed(document, [other])["script_args"]["--conf"] == "spark.a=1 --conf spark.b=2"
+    )
+    with pytest.raises(
+        InjectionError, match=r"Glue splits --conf at blanks, and spark.b would be 'x y'"
+    ):
         request.changed(document, [Submission({"spark.b": "x y"})])
     job["NonOverridableArguments"] = {"--conf": "spark.d=4"}
     with pytest.raises(InjectionError, match="the job a does not let a run set --conf"):
         request.document(operator)
     del job["NonOverridableArguments"]
-    operator.create_job_kwargs, operator.update_config = {"DefaultArguments": {"--conf": "spark.c=3"}}, True
+    operator.create_job_kwargs, operator.update_config = (
+        {"DefaultArguments": {"--conf": "spark.c=3"}},
+        True,
+    )
     assert request.read(request.document(operator))[0].properties == {**log, "spark.c": "3"}
     hook.conn.get_job.side_effect = GoneError
     operator.create_job_kwargs = {"Command": {"Name": "pythonshell"}}
@@ -278,23 +338,41 @@ def test_glue_shows_the_log_of_its_interface_and_keeps_the_jobs_own_arguments() 
 
 
 def test_a_batch_that_logs_for_a_history_server_must_name_the_place() -> None:
-    peripherals = {"spark_history_server_config": {"dataproc_cluster": "projects/p/clusters/history"}}
+    peripherals = {
+        "spark_history_server_config": {"dataproc_cluster": "projects/p/clusters/history"}
+    }
     batch: Json = {"pyspark_batch": {"main_python_file_uri": "gs://a"}, "environment_config": {}}
     batch["environment_config"]["peripherals_config"] = peripherals
     read = DataprocCreateBatchDatahubOperator.spark_request.read
-    with pytest.raises(InjectionError, match=r"logs for the history server projects/p/clusters/history"):
+    with pytest.raises(
+        InjectionError, match=r"logs for the history server projects/p/clusters/history"
+    ):
         read({"batch": batch})
     named = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "gs://history/logs"}
-    assert read({"batch": {**batch, "runtime_config": {"properties": named}}})[0].properties == named
+    assert (
+        read({"batch": {**batch, "runtime_config": {"properties": named}}})[0].properties == named
+    )
 
 
 @pytest.mark.parametrize(
     ("operator", "arguments", "remedy"),
     [
-        (EmrServerlessStartJobDatahubOperator, {"wait_for_completion": False}, "wait_for_completion=True"),
-        (EmrAddStepsDatahubOperator, {"wait_for_completion": False, "deferrable": False}, "deferrable=True"),
+        (
+            EmrServerlessStartJobDatahubOperator,
+            {"wait_for_completion": False},
+            "wait_for_completion=True",
+        ),
+        (
+            EmrAddStepsDatahubOperator,
+            {"wait_for_completion": False, "deferrable": False},
+            "deferrable=True",
+        ),
         (DataprocSubmitJobDatahubOperator, {"asynchronous": True}, "asynchronous=False"),
-        (DatabricksSubmitRunDatahubOperator, {"wait_for_termination": False, "deferrable": False}, "termination=True"),
+        (
+            DatabricksSubmitRunDatahubOperator,
+            {"wait_for_termination": False, "deferrable": False},
+            "termination=True",
+        ),
     ],
 )
 def test_a_task_that_does_not_wait_has_no_lineage(

@@ -1,4 +1,6 @@
-"""Task runs of one DAG run that share a DataJob: together they name all of its edges, whatever their order."""
+"""Task runs of one DAG run that share a DataJob: together they name all of its edges, whatever
+their order.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def stored(tmp_path: Path) -> dict[str, StoredEdges]:
 
 
 @pytest.mark.slow
-def test_mapped_task_runs_in_any_order_keep_each_others_edges(spark: FakeSpark, tmp_path: Path) -> None:
+def test_mapped_task_runs_in_any_order_keep_each_others_edges(
+    spark: FakeSpark, tmp_path: Path
+) -> None:
     for number in range(INDEXES):
         write_events(spark, number)
     spark.fails_once("17")
@@ -81,7 +85,9 @@ def test_mapped_task_runs_in_any_order_keep_each_others_edges(spark: FakeSpark, 
 
 
 def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Path) -> None:
-    """A subclass that calls ``super().execute()`` for each of several tables; the next attempt calls it for one."""
+    """A subclass that calls ``super().execute()`` for each of several tables; the next attempt
+    calls it for one.
+    """
     for number in range(4):
         write_events(spark, number)
     task = copy_task(spark, 3, "copy")
@@ -111,7 +117,9 @@ def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Pa
     assert found[SPARK_COPY].outputs == datasets("out", range(1, 2))
 
 
-def test_with_the_applications_id_tasks_replace_each_others_edges(spark: FakeSpark, tmp_path: Path) -> None:
+def test_with_the_applications_id_tasks_replace_each_others_edges(
+    spark: FakeSpark, tmp_path: Path
+) -> None:
     """As DataHub's Java listener does; the runs of one mapped task only add."""
 
     def outputs(task_id: str, numbers: range, *, mapped: bool) -> set[str]:
@@ -119,7 +127,10 @@ def test_with_the_applications_id_tasks_replace_each_others_edges(spark: FakeSpa
             write_events(spark, number)
             task = copy_task(spark, number, task_id)
             task.lineage = {"spark_job_id": "application"}
-            execute(task, context_of(task, TaskInstance(task_id=task_id, map_index=number if mapped else -1)))
+            execute(
+                task,
+                context_of(task, TaskInstance(task_id=task_id, map_index=number if mapped else -1)),
+            )
         return stored(tmp_path)[SPARK_JOB.format("shop")].outputs
 
     assert outputs("mapped", range(3), mapped=True) == datasets("out", range(3))
@@ -156,7 +167,9 @@ def test_the_end_of_a_dag_run_removes_edges_that_only_earlier_runs_wrote(
         for index in indexes:
             write_events(spark, index)
             task = copy_task(spark, index, "copy")
-            execute(task, context_of(task, TaskInstance(task_id="copy", map_index=index, dag_run=run)))
+            execute(
+                task, context_of(task, TaskInstance(task_id="copy", map_index=index, dag_run=run))
+            )
 
     def outputs() -> list[set[str]]:
         found = stored(tmp_path)
@@ -175,13 +188,16 @@ def test_the_end_of_a_dag_run_removes_edges_that_only_earlier_runs_wrote(
     end_dag_run(second, task)
     assert outputs() == [datasets("out", range(3))] * 2
 
-    # The fourth DAG run is under way when the third ends, and has written again what the third did not.
+    # The fourth DAG run is under way when the third ends, and has written again what the third did
+    # not.
     run_indexes(third, 0)
     run_indexes(fourth, 2)
     task_runs[third.run_id] = {"copy": [0]}
     end_dag_run(third, task)
     assert outputs() == [{urn("file", "/out/0"), urn("file", "/out/2")}] * 2
-    assert {downstream.rpartition("/")[2] for downstream, _ in stored(tmp_path)[SPARK_COPY].columns} == {
+    assert {
+        downstream.rpartition("/")[2] for downstream, _ in stored(tmp_path)[SPARK_COPY].columns
+    } == {
         "0,PROD),id)",
         "2,PROD),id)",
     }
@@ -225,7 +241,9 @@ def test_a_cleared_older_dag_run_removes_no_edge_of_a_newer_one(
 
 @pytest.mark.slow
 def test_datahubs_plugin_removes_no_edge(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It replaces the edges of the task's DataJob by what the operator returns, after each try of each index."""
+    """It replaces the edges of the task's DataJob by what the operator returns, after each try of
+    each index.
+    """
     for module in (hooks, airflow_context):
         monkeypatch.setattr(module, "datahub_plugin_is_active", lambda: True)
 
@@ -233,18 +251,24 @@ def test_datahubs_plugin_removes_no_edge(spark: FakeSpark, monkeypatch: pytest.M
         write_events(spark, number)
         task = copy_task(spark, number, task_id)
         with suppress(AirflowException):
-            execute(task, context_of(task, TaskInstance(task_id=task_id, map_index=index, dag_run=run)))
+            execute(
+                task, context_of(task, TaskInstance(task_id=task_id, map_index=index, dag_run=run))
+            )
         lineage = task.get_openlineage_facets_on_complete(None)
         return sorted(f"{dataset.namespace} {dataset.name}" for dataset in lineage.outputs)
 
     first, second = run_of(1), run_of(2)
     assert seen_by_plugin(first, "copy", 0) == ["file /out/0"]
     spark.fails_once("1")
-    assert seen_by_plugin(second, "copy", 1) == ["file /out/0", "file /out/1"], "a failed try only adds"
+    assert seen_by_plugin(second, "copy", 1) == ["file /out/0", "file /out/1"], (
+        "a failed try only adds"
+    )
     assert seen_by_plugin(second, "copy", 1) == ["file /out/1"], "a good try replaces"
 
     assert seen_by_plugin(first, "mapped", 0, 0) == ["file /out/0"]
     assert seen_by_plugin(first, "mapped", 1, 1) == ["file /out/0", "file /out/1"]
     assert seen_by_plugin(second, "mapped", 2, 0) == ["file /out/0", "file /out/1", "file /out/2"]
     third = run_of(3)
-    assert seen_by_plugin(third, "mapped", 0, 0) == ["file /out/0", "file /out/2"], "of the latest DAG run before"
+    assert seen_by_plugin(third, "mapped", 0, 0) == ["file /out/0", "file /out/2"], (
+        "of the latest DAG run before"
+    )

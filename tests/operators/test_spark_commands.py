@@ -1,4 +1,6 @@
-"""The drop-ins for the other operators of the Spark provider submit what those submit, and the listener."""
+"""The drop-ins for the other operators of the Spark provider submit what those submit, and the
+listener.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from tests.patience import HANGS
 from tests.system.catalogue import Catalogue
 
 USERS = {"spark.extraListeners": "com.example.Own", "spark.executor.memory": "1g"}
-LISTENERS = "spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener"
+LISTENERS = (
+    "spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener"
+)
 
 
 @dataclass(frozen=True)
@@ -94,16 +98,30 @@ def test_a_drop_in_submits_what_the_operator_submits_and_reads_events_and_log(
     assert LISTENERS in with_lineage
     assert any(spark.jar in argument for argument in with_lineage)
     added = {argument for argument in with_lineage if argument not in plain}
-    assert all("spark." in argument or "java.base" in argument or argument == "--jars" for argument in added), added
-    assert [argument for argument in plain if argument not in with_lineage] == ["spark.extraListeners=com.example.Own"]
+    assert all(
+        "spark." in argument or "java.base" in argument or argument == "--jars"
+        for argument in added
+    ), added
+    assert [argument for argument in plain if argument not in with_lineage] == [
+        "spark.extraListeners=com.example.Own"
+    ]
     report = context["ti"].xcoms["lineage_report"]
-    assert (report["events"], report["pending"], report["reason"]) == (len(EVENTS.splitlines()), 0, None)
+    assert (report["events"], report["pending"], report["reason"]) == (
+        len(EVENTS.splitlines()),
+        0,
+        None,
+    )
     assert Catalogue.of_folder(tmp_path / "sink").have_both_sources == [True]
-    assert getattr(operator, one.users) is one.arguments["spark_conf" if one.users == "_spark_conf" else "conf"]
+    assert (
+        getattr(operator, one.users)
+        is one.arguments["spark_conf" if one.users == "_spark_conf" else "conf"]
+    )
 
 
 @pytest.mark.parametrize("one", DROP_INS.values(), ids=DROP_INS)
-def test_a_job_that_fails_raises_what_the_plain_operator_raises(spark: FakeSpark, one: DropIn) -> None:
+def test_a_job_that_fails_raises_what_the_plain_operator_raises(
+    spark: FakeSpark, one: DropIn
+) -> None:
     spark.exits(3)
     operator = ours(one, spark)
     context = context_of(operator, TaskInstance(max_tries=1))
@@ -113,7 +131,9 @@ def test_a_job_that_fails_raises_what_the_plain_operator_raises(spark: FakeSpark
 
 
 def test_a_jdbc_job_has_its_own_name_though_its_script_calls_it_none(spark: FakeSpark) -> None:
-    """The script of Airflow's provider calls ``appName(arguments.name)``, and its hook passes no ``-name``."""
+    """The script of Airflow's provider calls ``appName(arguments.name)``, and its hook passes no
+    ``-name``.
+    """
     recorded = (CORPUS / "a_csv_join_agg.ndjson").read_bytes()
     recorded = recorded.replace(b'"appName":"a_csv_join_agg"', b'"appName":"None"')
     spark.writes(recorded.replace(b"a_csv_join_agg", b"none"))
@@ -126,9 +146,15 @@ def test_a_jdbc_job_has_its_own_name_though_its_script_calls_it_none(spark: Fake
     assert flows == {"airflow-spark-jdbc"}
 
 
-def test_a_pipeline_of_a_connect_server_runs_without_lineage(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_CONNECT", json.dumps({"conn_type": "spark_connect", "host": "localhost"}))
-    operator = SparkPipelinesDatahubOperator(task_id="build", dag=dag(), conn_id="connect", openlineage_jar=spark.jar)
+def test_a_pipeline_of_a_connect_server_runs_without_lineage(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_CONNECT", json.dumps({"conn_type": "spark_connect", "host": "localhost"})
+    )
+    operator = SparkPipelinesDatahubOperator(
+        task_id="build", dag=dag(), conn_id="connect", openlineage_jar=spark.jar
+    )
     with pytest.raises(InjectionError, match="configure OpenLineage on the server"):
         operator._launcher(context_of(operator))
 

@@ -80,16 +80,23 @@ def test_every_argument_is_accepted_and_kept(name: str) -> None:
 @DURABLE
 def test_a_deprecated_argument_warns_as_before() -> None:
     with pytest.warns(DeprecationWarning, match="reconnect_on_retry"):
-        assert SparkSubmitDatahubOperator(task_id="build", reconnect_on_retry=False).durable is False
+        assert (
+            SparkSubmitDatahubOperator(task_id="build", reconnect_on_retry=False).durable is False
+        )
 
 
 def test_the_template_fields_are_those_of_both_base_classes() -> None:
-    assert tuple(SparkSubmitDatahubOperator.template_fields) == (*SparkSubmitOperator.template_fields, *OURS)
+    assert tuple(SparkSubmitDatahubOperator.template_fields) == (
+        *SparkSubmitOperator.template_fields,
+        *OURS,
+    )
 
 
 def test_the_lineage_arguments_are_rendered() -> None:
     given: dict[str, Any] = {name: f"{{{{ name }}}}-{name}" for name in OURS}
-    operator = SparkSubmitDatahubOperator(task_id="build", application="{{ name }}.py", dag=dag(), **given)
+    operator = SparkSubmitDatahubOperator(
+        task_id="build", application="{{ name }}.py", dag=dag(), **given
+    )
     context: Any = {"name": "x"}
     operator.render_template_fields(context)
     assert operator.application == "x.py"
@@ -106,7 +113,11 @@ def test_the_operator_can_be_mapped() -> None:
     task = mapped.unmap({"application_args": ["b"], "lineage_timeout": 2})
     assert isinstance(task, SparkSubmitDatahubOperator)
     given = vars(task)
-    assert (task.application_args, given["lineage_timeout"], given["datahub_conn_id"]) == (["b"], 2, "one")
+    assert (task.application_args, given["lineage_timeout"], given["datahub_conn_id"]) == (
+        ["b"],
+        2,
+        "one",
+    )
     assert given["lineage"] == {"env": "DEV"}
 
 
@@ -124,7 +135,10 @@ def test_the_job_gets_the_users_settings_and_ours(spark: FakeSpark, tmp_path: Pa
     assert execute(operator, context_of(operator)) is None
 
     (run,) = spark.runs
-    assert "--conf spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener" in run
+    assert (
+        "--conf spark.extraListeners=com.example.Own,io.openlineage.spark.agent.OpenLineageSparkListener"
+        in run
+    )
     assert "--conf spark.executor.memory=1g" in run
     assert f"--jars {tmp_path / 'users.jar'},{spark.jar}" in run
     assert run.endswith("job.py --day 2026-01-01")
@@ -134,13 +148,17 @@ def test_the_job_gets_the_users_settings_and_ours(spark: FakeSpark, tmp_path: Pa
 
 
 def test_a_second_execution_in_one_attempt_is_in_the_report(spark: FakeSpark) -> None:
-    """A subclass that calls ``super().execute()`` more than once; the report is that of the last call."""
+    """A subclass that calls ``super().execute()`` more than once; the report is that of the last
+    call.
+    """
     operator = operator_with_lineage(spark)
     context = context_of(operator)
     for expected in (0, 1):
         execute(operator, context)
         warnings = context["ti"].xcoms["lineage_report"]["warnings"]
-        assert [warning.startswith("execute() was called before") for warning in warnings] == ([True] * expected)
+        assert [warning.startswith("execute() was called before") for warning in warnings] == (
+            [True] * expected
+        )
 
 
 @pytest.mark.parametrize("how", ["argument", "configuration"])
@@ -152,7 +170,9 @@ def test_switched_off_it_is_the_plain_operator(
     operator = operator_with_lineage(spark, **({"enabled": "false"} if how == "argument" else {}))
     context = context_of(operator)
     execute(operator, context)
-    execute(SparkSubmitOperator(task_id="build", application="job.py", name="build", dag=dag()), context)
+    execute(
+        SparkSubmitOperator(task_id="build", application="job.py", name="build", dag=dag()), context
+    )
     ours, plain = spark.runs
     assert ours == plain
     assert context["ti"].xcoms == {}
@@ -160,7 +180,9 @@ def test_switched_off_it_is_the_plain_operator(
     assert not (tmp_path / "outbox").exists()
 
 
-def test_the_report_is_an_xcom_and_one_line_of_the_log(spark: FakeSpark, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_is_an_xcom_and_one_line_of_the_log(
+    spark: FakeSpark, capsys: pytest.CaptureFixture[str]
+) -> None:
     report = report_of(operator_with_lineage(spark))
     assert report["events"] == 23
     assert (len(report["inputs"]), len(report["outputs"]), report["pending"]) == (2, 1, 0)
@@ -172,21 +194,31 @@ def test_the_report_is_an_xcom_and_one_line_of_the_log(spark: FakeSpark, capsys:
     assert capsys.readouterr().out.count(sentence) == 1
 
 
-def test_the_log_says_why_there_is_no_lineage(spark: FakeSpark, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_says_why_there_is_no_lineage(
+    spark: FakeSpark, capsys: pytest.CaptureFixture[str]
+) -> None:
     spark.writes("i_no_lineage")
     spark.prints("the end\n")
     reason = report_of(operator_with_lineage(spark))["reason"]
-    assert reason == "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
+    assert (
+        reason
+        == "the job's events name no dataset: it read and wrote nothing that OpenLineage sees"
+    )
     shown = capsys.readouterr().out
     assert "the end" in shown
     assert 'see "There is no lineage" in docs/troubleshooting.md' in shown
 
 
 def test_the_next_steps_in_the_log_deliver_the_lineage(
-    spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: FakeSpark,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert report_of(operator_with_lineage(spark, datahub_conn_id="nowhere"))["pending"] > 0
-    (warning,) = (line for line in capsys.readouterr().out.splitlines() if "delivers it at once" in line)
+    (warning,) = (
+        line for line in capsys.readouterr().out.splitlines() if "delivers it at once" in line
+    )
     (variable,) = re.findall(r"or (AIRFLOW_CONN_\w+) on a host", warning)
     (emit,) = re.findall(r'"spark-datahub (emit [^"]+)" delivers it at once', warning)
     sink = tmp_path / "found"
@@ -208,7 +240,9 @@ def test_a_mistake_in_the_options_costs_only_itself(spark: FakeSpark) -> None:
     assert [text for text in report["warnings"] if "left out" in text] == problems
 
 
-def test_a_failure_before_spark_submit_is_named_as_one(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_before_spark_submit_is_named_as_one(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise ValueError("no HADOOP_CONF_DIR")
 
@@ -218,7 +252,9 @@ def test_a_failure_before_spark_submit_is_named_as_one(spark: FakeSpark, monkeyp
     assert reason == "the job was not started: ValueError: no HADOOP_CONF_DIR"
 
 
-def test_a_hook_whose_output_cannot_be_watched_still_submits(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_whose_output_cannot_be_watched_still_submits(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise AttributeError("no such method in this version")
 
@@ -235,10 +271,14 @@ def test_datasets_for_openlineage_and_for_datahubs_plugin(
     spark.exits(code)
     operator = operator_with_lineage(spark)
     report_of(operator, fails=AirflowException if code else None, match="Error code is: 1")
-    monkeypatch.setattr("airflow_provider_spark_datahub.hooks.datahub_plugin_is_active", lambda: beside_the_plugin)
+    monkeypatch.setattr(
+        "airflow_provider_spark_datahub.hooks.datahub_plugin_is_active", lambda: beside_the_plugin
+    )
     hook = "get_openlineage_facets_on_failure" if code else "get_openlineage_facets_on_complete"
     lineage = getattr(operator, hook)(None)
-    read, written = ([(one.namespace, one.name) for one in side] for side in (lineage.inputs, lineage.outputs))
+    read, written = (
+        [(one.namespace, one.name) for one in side] for side in (lineage.inputs, lineage.outputs)
+    )
     assert read == [("file", "/lake/raw/customers.csv"), ("file", "/lake/raw/orders.csv")]
     assert written == [("file", "/lake/out/a/revenue_by_country")]
 
@@ -284,7 +324,9 @@ def test_a_killed_task_has_less_time_for_lineage_than_airflow_leaves_it(
     monkeypatch.setattr(EndedAttempt, "finish", noting)
     operator = operator_with_lineage(spark, lineage_timeout=10 * HANGS)
     with raised_by(signal.SIGUSR1, operator.on_kill):
-        report = report_of(operator, TaskInstance(max_tries=5), fails=AirflowException, match="Error code is: -9")
+        report = report_of(
+            operator, TaskInstance(max_tries=5), fails=AirflowException, match="Error code is: -9"
+        )
 
     assert 0 < seconds[0] <= HANGS
     assert not spark.is_running
@@ -294,8 +336,12 @@ def test_a_killed_task_has_less_time_for_lineage_than_airflow_leaves_it(
     assert "UP_FOR_RETRY" not in sink
 
 
-def test_the_handler_of_a_kill_logs_nothing_of_its_own(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Airflow calls it in the handler of SIGTERM, perhaps amid a line of the log, whose lock is not reentrant."""
+def test_the_handler_of_a_kill_logs_nothing_of_its_own(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow calls it in the handler of SIGTERM, perhaps amid a line of the log, whose lock is not
+    reentrant.
+    """
     operator = operator_with_lineage(spark)
     execute(operator, context_of(operator))
     lineage = operator._task_lineage
@@ -313,7 +359,9 @@ def test_the_handler_of_a_kill_logs_nothing_of_its_own(spark: FakeSpark, monkeyp
     assert lineage.killed_at is not None
 
 
-def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(spark: FakeSpark, tmp_path: Path) -> None:
+def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(
+    spark: FakeSpark, tmp_path: Path
+) -> None:
     spark.writes("k_killed")
     spark.signals("USR1")
     operator = operator_with_lineage(spark)
@@ -329,10 +377,14 @@ def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(spark: FakeSp
     (entry,) = outbox_at(tmp_path / "outbox").entries()
     assert entry.manifest.state == "unfinished"
     assert entry.manifest.redo is not None
-    assert entry.manifest.redo["task_try"]["result"] == "FAILURE", "a drain makes the lineage of the killed attempt"
+    assert entry.manifest.redo["task_try"]["result"] == "FAILURE", (
+        "a drain makes the lineage of the killed attempt"
+    )
 
 
-def test_a_timeout_before_the_job_fails_the_task(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeout_before_the_job_fails_the_task(
+    spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failure = AirflowTaskTimeout("over")
 
     def late(*_: object, **__: object) -> None:
@@ -346,7 +398,9 @@ def test_a_timeout_before_the_job_fails_the_task(spark: FakeSpark, monkeypatch: 
     assert spark.runs == []
 
 
-def test_secrets_of_a_file_stay_off_the_command_line_and_are_masked(spark: FakeSpark, tmp_path: Path) -> None:
+def test_secrets_of_a_file_stay_off_the_command_line_and_are_masked(
+    spark: FakeSpark, tmp_path: Path
+) -> None:
     defaults = tmp_path / "spark" / "conf" / "spark-defaults.conf"
     defaults.parent.mkdir()
     defaults.write_text(
@@ -358,22 +412,28 @@ def test_secrets_of_a_file_stay_off_the_command_line_and_are_masked(spark: FakeS
     assert redact("key a-very-secret-key") == "key ***"
 
 
-SECRET_URL = (
-    "https://ann:hunter2-and-much-more-of-the-same-so-that-a-cut-falls-into-it@repo.example.com/openlineage.jar"
-)
+SECRET_URL = "https://ann:hunter2-and-much-more-of-the-same-so-that-a-cut-falls-into-it@repo.example.com/openlineage.jar"
 
 
-def test_secrets_in_what_others_say_are_redacted(spark: FakeSpark, caplog: pytest.LogCaptureFixture) -> None:
-    """In the reason why there is no listener, in the driver's last line, and in a failure before Spark starts."""
+def test_secrets_in_what_others_say_are_redacted(
+    spark: FakeSpark, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the reason why there is no listener, in the driver's last line, and in a failure before
+    Spark starts.
+    """
     reports = [report_of(operator_with_lineage(spark, openlineage_jar=SECRET_URL))]
     before = operator_with_lineage(spark)
-    before.settle_lineage(context := context_of(before), "failed", AirflowException(f"cannot fetch {SECRET_URL}"))
+    before.settle_lineage(
+        context := context_of(before), "failed", AirflowException(f"cannot fetch {SECRET_URL}")
+    )
     reports.append(context["ti"].xcoms["lineage_report"])
     spark.writes_nothing()
     spark.prints(f"{'x' * 240} {SECRET_URL}\n")  # cut between the secret and the end of the login
     spark.exits(1)
     reports.append(report_of(operator_with_lineage(spark), fails=AirflowException))
-    for report, words in zip(reports, ("not known", "cannot fetch https://repo", "it printed: xxx"), strict=True):
+    for report, words in zip(
+        reports, ("not known", "cannot fetch https://repo", "it printed: xxx"), strict=True
+    ):
         assert words in json.dumps(report)
         assert "hunter2" not in json.dumps(report) + caplog.text
 
@@ -384,7 +444,9 @@ def test_the_report_says_how_a_job_with_events_failed(spark: FakeSpark) -> None:
     )
     spark.exits(1)
     report = report_of(operator_with_lineage(spark), fails=AirflowException)
-    assert report["failure"] == "spark-submit ended with exit code 1; it printed: ValueError: no rate"
+    assert (
+        report["failure"] == "spark-submit ended with exit code 1; it printed: ValueError: no rate"
+    )
     assert report["events"]
 
 
@@ -401,7 +463,9 @@ def test_a_properties_file_that_cannot_be_removed_does_not_fail_the_task(
     monkeypatch.setattr(Path, "unlink", unlink)
     defaults = Path(spark.jar).parent / "spark/conf/spark-defaults.conf"
     defaults.parent.mkdir()
-    defaults.write_text("spark.openlineage.transport.type http\nspark.openlineage.transport.url http://u:p@ol:5000\n")
+    defaults.write_text(
+        "spark.openlineage.transport.type http\nspark.openlineage.transport.url http://u:p@ol:5000\n"
+    )
     assert report_of(operator_with_lineage(spark))["events"] == 23
     assert "--properties-file" in spark.runs[0]
 
@@ -420,4 +484,7 @@ def test_a_job_that_failed_before_spark_started_is_reported_with_its_last_line(
     spark.prints("starting\nspark-class: No such file\n")
     spark.exits(code)
     reason = report_of(operator_with_lineage(spark), fails=AirflowException)["reason"]
-    assert reason == f"the job failed before its Spark application started, so there are no events: {words}"
+    assert (
+        reason
+        == f"the job failed before its Spark application started, so there are no events: {words}"
+    )

@@ -78,16 +78,22 @@ def test_a_spark_of_another_user_below_a_task_keeps_its_own_configuration(
     os.umask(0o077)
     try:
         with capture.private_folder() as folder:
-            changes = capture.ChildInjection(str(shared / "events"), ParentRun("ns", "a", "id")).write(
-                Path(folder), {"SPARK_CONF_DIR": str(conf)}
-            )
+            changes = capture.ChildInjection(
+                str(shared / "events"), ParentRun("ns", "a", "id")
+            ).write(Path(folder), {"SPARK_CONF_DIR": str(conf)})
             # As Spark's own load-spark-env.sh.
             script = (
-                'file="$SPARK_CONF_DIR/spark-env.sh"; [ ! -f "$file" ] || . "$file"; echo "$SPARK_CONF_DIR $USERS $*"'
+                'file="$SPARK_CONF_DIR/spark-env.sh"; [ ! -f "$file" ] || . "$file"; '
+                'echo "$SPARK_CONF_DIR $USERS $*"'
             )
             command = ["bash", "-c", script, "", "org.apache.spark.deploy.SparkSubmit", "job.py"]
-            env = {"PATH": os.environ["PATH"], **{name: value for name, value in changes.items() if value}}
-            output = as_nobody(lambda: subprocess.run(command, env=env, capture_output=True, check=True, text=True))
+            env = {
+                "PATH": os.environ["PATH"],
+                **{name: value for name, value in changes.items() if value},
+            }
+            output = as_nobody(
+                lambda: subprocess.run(command, env=env, capture_output=True, check=True, text=True)
+            )
     finally:
         os.umask(umask)
     assert output == [f"{conf} 1 org.apache.spark.deploy.SparkSubmit job.py\n", ""]
@@ -95,9 +101,16 @@ def test_a_spark_of_another_user_below_a_task_keeps_its_own_configuration(
 
 def test_a_process_of_another_user_is_not_the_spark_of_an_attempt(shared: Path) -> None:
     events_file = shared / "home/try1-0.ndjson"
-    wait = ["/bin/bash", "-c", "echo; read -t 600", f"spark.openlineage.transport.location={events_file}"]
+    wait = [
+        "/bin/bash",
+        "-c",
+        "echo; read -t 600",
+        f"spark.openlineage.transport.location={events_file}",
+    ]
     for user, is_spark in ((NOBODY, False), (0, True)):
-        with subprocess.Popen(wait, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user) as process:
+        with subprocess.Popen(
+            wait, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user
+        ) as process:
             assert process.stdout
             process.stdout.readline()
             found = capture.running_submits(str(events_file))
@@ -114,7 +127,9 @@ def test_jars_that_another_user_prepared_are_not_run(shared: Path) -> None:
         asked.resolve(OPENLINEAGE)
 
 
-def test_the_events_are_the_users_alone_whatever_the_umask(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_events_are_the_users_alone_whatever_the_umask(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spark, umask = tries.FakeSpark(shared, monkeypatch.setenv), os.umask(0)
     spark.writes("a_csv_join_agg")
     try:
@@ -124,13 +139,18 @@ def test_the_events_are_the_users_alone_whatever_the_umask(shared: Path, monkeyp
     assert (shared / "events").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("command", [["doctor"], ["pending"], ["emit"], ["changed", "a", "b"], ["convert", "{}"]])
+@pytest.mark.parametrize(
+    "command", [["doctor"], ["pending"], ["emit"], ["changed", "a", "b"], ["convert", "{}"]]
+)
 def test_a_command_says_in_one_line_whose_folder_refuses(
     shared: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     home = shared / "home"
     monkeypatch.setenv("SPARK_CONF_DIR", str(home))
-    monkeypatch.setenv("AIRFLOW_CONN_DATAHUB_REST_DEFAULT", f'{{"conn_type": "datahub-file", "host": "{home}/sink"}}')
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_DATAHUB_REST_DEFAULT",
+        f'{{"conn_type": "datahub-file", "host": "{home}/sink"}}',
+    )
     arguments = [argument.format(home / "events.ndjson") for argument in command]
     CliRunner().invoke(app, arguments)  # imports what the other user cannot read
 

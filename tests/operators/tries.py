@@ -17,7 +17,11 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun as RunTreeDagRun, TaskAttempt
+from airflow_provider_spark_datahub.conversion.run_tree import (
+    AirflowSite,
+    DagRun as RunTreeDagRun,
+    TaskAttempt,
+)
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox import Outbox
 from airflow_provider_spark_datahub.delivery.sink import Sink
@@ -37,7 +41,8 @@ START_MS = 1_767_225_900_000
 
 _JOBS = CORPUS.parents[1] / "more_jobs"
 EVENTS, LOG = (
-    gzip.decompress((_JOBS / kind / "udf_union-3.5.9.ndjson.gz").read_bytes()) for kind in ("events", "logs")
+    gzip.decompress((_JOBS / kind / "udf_union-3.5.9.ndjson.gz").read_bytes())
+    for kind in ("events", "logs")
 )
 """What one job's listener and Spark's event log wrote."""
 FAKE_SPARK = CORPUS.parents[1] / "fake_spark"
@@ -132,7 +137,13 @@ class TaskState:
 def context_of(task: Any, ti: TaskInstance | None = None, state: TaskState | None = None) -> Any:
     """Return the context that Airflow passes to ``execute``; before 3.3 it has no task state."""
     ti = ti or TaskInstance(task_id=task.task_id)
-    context = {"ti": ti, "task_instance": ti, "task": task, "dag_run": ti.dag_run, "dag": getattr(task, "dag", None)}
+    context = {
+        "ti": ti,
+        "task_instance": ti,
+        "task": task,
+        "dag_run": ti.dag_run,
+        "dag": getattr(task, "dag", None),
+    }
     return context if state is None else {**context, "task_state_store": state}
 
 
@@ -181,7 +192,9 @@ class FakeSpark:
         :param argument: only of runs with this last argument.
         """
         content = (CORPUS / f"{events}.ndjson").read_bytes() if isinstance(events, str) else events
-        (self._folder / ("events" if argument is None else f"{argument}.events")).write_bytes(content)
+        (self._folder / ("events" if argument is None else f"{argument}.events")).write_bytes(
+            content
+        )
 
     def writes_nothing(self) -> None:
         """Let the next runs write no events."""
@@ -196,7 +209,9 @@ class FakeSpark:
         (self._folder / f"{argument}.fails").touch()
 
     def plants(self, command: str) -> None:
-        """Let the next runs make something else in the place of the event file, by a command that gets its path."""
+        """Let the next runs make something else in the place of the event file, by a command that
+        gets its path.
+        """
         self._environment("FAKE_SPARK_PLANTS", command)
 
     def prints(self, output: str) -> None:
@@ -271,8 +286,12 @@ def report_of(
 
 
 @contextmanager
-def raised_by(signal_number: signal.Signals, failure: Callable[[], BaseException | None]) -> Iterator[None]:
-    """Have the signal raise what ``failure`` makes, wherever the code is, as Airflow's own timeouts and kills do."""
+def raised_by(
+    signal_number: signal.Signals, failure: Callable[[], BaseException | None]
+) -> Iterator[None]:
+    """Have the signal raise what ``failure`` makes, wherever the code is, as Airflow's own timeouts
+    and kills do.
+    """
 
     def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the handler's signature)
         error = failure()
@@ -288,8 +307,15 @@ def raised_by(signal_number: signal.Signals, failure: Callable[[], BaseException
 
 def operator_with_lineage(spark: FakeSpark, **arguments: Any) -> SparkSubmitDatahubOperator:
     """Return a task of a new DAG whose lineage goes to the connection ``datahub_file``."""
-    given = {"task_id": "build", "application": "job.py", "datahub_conn_id": "datahub_file", "name": "build"}
-    return SparkSubmitDatahubOperator(**{"dag": dag(), "openlineage_jar": spark.jar, **given, **arguments})
+    given = {
+        "task_id": "build",
+        "application": "job.py",
+        "datahub_conn_id": "datahub_file",
+        "name": "build",
+    }
+    return SparkSubmitDatahubOperator(
+        **{"dag": dag(), "openlineage_jar": spark.jar, **given, **arguments}
+    )
 
 
 def run_try(
@@ -304,14 +330,20 @@ def run_try(
 ) -> dict[str, Any]:
     """Run one try, by an operator of its own, as each try has, and return its report."""
     ti = TaskInstance(try_number=number, max_tries=max_tries)
-    return report_of(operator_with_lineage(spark, **arguments), ti, fails=fails, match=match, state=state)
+    return report_of(
+        operator_with_lineage(spark, **arguments), ti, fails=fails, match=match, state=state
+    )
 
 
 def connections_to(sink: Sink | None, problem: str | None = None) -> Connections:
-    """Return this sink for every connection except OpenLineage's, which are Airflow's, and the real outbox."""
+    """Return this sink for every connection except OpenLineage's, which are Airflow's, and the real
+    outbox.
+    """
 
     def opened(connection_id: str) -> tuple[Sink | None, str | None]:
-        return open_sink(connection_id) if connection_id.startswith("openlineage") else (sink, problem)
+        return (
+            open_sink(connection_id) if connection_id.startswith("openlineage") else (sink, problem)
+        )
 
     return Connections(opened, open_outbox)
 
@@ -325,17 +357,22 @@ def killed_last_attempt(
     task_id: str = "killed",
     process: int = 0,
 ) -> tuple[Outbox, Path]:
-    """Leave what a task that was killed in its last attempt leaves: its entry, and the events of its job.
+    """Leave what a task that was killed in its last attempt leaves: its entry, and the events of
+    its job.
 
     :param machine: on which it ran; empty for this one.
     :param process: of the task; 0 for this one.
     """
-    attempt = TaskAttempt(RunTreeDagRun(AirflowSite(), "shop", run_id), task_id, 1, start_ms=START_MS)
+    attempt = TaskAttempt(
+        RunTreeDagRun(AirflowSite(), "shop", run_id), task_id, 1, start_ms=START_MS
+    )
     events_file = folder / "events/shop/run/killed/try1-0.ndjson"
     events_file.parent.mkdir(parents=True, exist_ok=True)
     events_file.write_bytes((CORPUS / "a_csv_join_agg.ndjson").read_bytes())
     record = UnfinishedAttempt.begun(attempt, SubmittedJob(LineageSettings(), events_file))
     record = replace(record, machine=machine or record.machine, process=process or record.process)
     outbox = outbox_at(folder / "outbox")
-    outbox.begin(attempt.key, connection_id=connection, events=str(events_file), redo=record.to_obj())
+    outbox.begin(
+        attempt.key, connection_id=connection, events=str(events_file), redo=record.to_obj()
+    )
     return outbox, events_file

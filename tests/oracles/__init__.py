@@ -1,1 +1,3 @@
-"""What the tests trust instead of our own output: DataHub's packaged model, and a server that enforces it."""
+"""What the tests trust instead of our own output: DataHub's packaged model, and a server that
+enforces it.
+"""

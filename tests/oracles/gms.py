@@ -1,9 +1,10 @@
-"""A stand-in for DataHub's GMS on a free loopback port: its endpoints, status codes and strictness, faults on demand.
+"""A stand-in for DataHub's GMS on a free loopback port: its endpoints, status codes and strictness,
+faults on demand.
 
-What it answers was read from GMS's sources: rest.li's ``/aspects``. It is stricter in one thing: a field that the
-aspect does not have is refused, where GMS leaves it out. It deletes nothing, and of patches applies those of the edges
-of DataJobs. What it keeps can be read back by rest.li, OpenAPI (``batchGet``) and, as for the neighbours in the lineage
-graph, GraphQL.
+What it answers was read from GMS's sources: rest.li's ``/aspects``. It is stricter in one thing: a
+field that the aspect does not have is refused, where GMS leaves it out. It deletes nothing, and of
+patches applies those of the edges of DataJobs. What it keeps can be read back by rest.li, OpenAPI
+(``batchGet``) and, as for the neighbours in the lineage graph, GraphQL.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class _StumbledError(Exception):
 class GmsStandIn(AnsweringServer):
     """A GMS for a ``with`` block; when it ends, so do its threads and connections.
 
-    :param token: the personal access token that writes need, None for a server without authentication.
+    :param token: the personal access token that writes need, None for a server without
+        authentication.
     """
 
     def __init__(self, token: str | None = None) -> None:
@@ -70,7 +72,11 @@ class GmsStandIn(AnsweringServer):
         super().__init__()
 
     def fail_next(
-        self, status: int, headers: Mapping[str, str] | None = None, times: int = 1, body: Any = None
+        self,
+        status: int,
+        headers: Mapping[str, str] | None = None,
+        times: int = 1,
+        body: Any = None,
     ) -> None:
         """Answer the next writes with this status, after the faults asked for before.
 
@@ -87,19 +93,24 @@ class GmsStandIn(AnsweringServer):
             self._faults.append(seconds)
 
     def reject(self, urn_or_predicate: str | Callable[[Proposal], bool]) -> None:
-        """Refuse, from now on, every batch with a proposal for this entity URN or that this predicate accepts."""
+        """Refuse, from now on, every batch with a proposal for this entity URN or that this
+        predicate accepts.
+        """
         if isinstance(urn_or_predicate, str):
             self._rejections.append(lambda proposal: proposal.get("entityUrn") == urn_or_predicate)
         else:
             self._rejections.append(urn_or_predicate)
 
     def stumble_over(self, urn: str) -> None:
-        """Fail, from now on, with HTTP 500 on every batch with a proposal for this entity URN, as GMS does where it
-        cannot read an aspect."""
+        """Fail, from now on, with HTTP 500 on every batch with a proposal for this entity URN, as
+        GMS does where it cannot read an aspect.
+        """
         self._stumbling_blocks.add(urn)
 
     def answer(self, request: Request) -> Answer | None:
-        """Return GMS's answer; ``None`` to close the connection without one, because the stand-in ends."""
+        """Return GMS's answer; ``None`` to close the connection without one, because the stand-in
+        ends.
+        """
         is_write = request.method != "GET"
         with self._lock:
             fault = self._faults.popleft() if is_write and self._faults else None
@@ -109,7 +120,10 @@ class GmsStandIn(AnsweringServer):
             return None
         if request.path in _OPEN_TO_EVERYONE:
             return self._read(request)
-        if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
+        if (
+            self.token is not None
+            and request.headers.get("Authorization") != f"Bearer {self.token}"
+        ):
             return Answer(401, {"message": "Unauthorized to perform this action.", "status": "401"})
         return self._write(request) if is_write else self._read(request)
 
@@ -131,7 +145,11 @@ class GmsStandIn(AnsweringServer):
     def _ingest_rest_li(self, action: str | None, content: Any) -> Answer:
         if action not in ("ingestProposal", "ingestProposalBatch") or not isinstance(content, dict):
             return _rest_li_error(400, f"Action {action!r} is not supported")
-        proposals = content.get("proposals") if action == "ingestProposalBatch" else [content.get("proposal")]
+        proposals = (
+            content.get("proposals")
+            if action == "ingestProposalBatch"
+            else [content.get("proposal")]
+        )
         if not isinstance(proposals, list) or not all(isinstance(each, dict) for each in proposals):
             return _rest_li_error(400, "Parameter 'proposal' or 'proposals' is required")
         if content.get("async") not in (None, "true", "false", "UNSET"):
@@ -169,9 +187,15 @@ class GmsStandIn(AnsweringServer):
             self.dropped += dropped
 
     def _held(self, urn: str, aspect_name: str) -> dict[str, Any] | None:
-        """Return the latest version of an aspect, after the patches of edges; ``None`` if there is none."""
+        """Return the latest version of an aspect, after the patches of edges; ``None`` if there is
+        none.
+        """
         with self._lock:
-            found = [each for each in self.stored if (each["entityUrn"], each["aspectName"]) == (urn, aspect_name)]
+            found = [
+                each
+                for each in self.stored
+                if (each["entityUrn"], each["aspectName"]) == (urn, aspect_name)
+            ]
         if aspect_name == "dataJobInputOutput" and found:
             return stored_edges(found)[urn].aspect()
         upserts = [each for each in found if each["changeType"] == "UPSERT"]
@@ -189,25 +213,35 @@ class GmsStandIn(AnsweringServer):
                 yield {"urn": urn, **aspects}
 
     def _graphql(self, content: Any) -> Answer:
-        """Answer ``scrollAcrossEntities``, and ``scrollAcrossLineage`` with the neighbours of a job."""
+        """Answer ``scrollAcrossEntities``, and ``scrollAcrossLineage`` with the neighbours of a
+        job.
+        """
         if "scrollAcrossEntities(" in content.get("query", ""):
             return self._search(content["variables"])
         wanted = content.get("variables", {}).get("input", {})
         if "scrollAcrossLineage(input: $input)" not in content.get("query", ""):
-            return Answer(200, {"errors": [{"message": "the stand-in knows scrollAcrossLineage alone"}]})
+            return Answer(
+                200, {"errors": [{"message": "the stand-in knows scrollAcrossLineage alone"}]}
+            )
         edges = self._held(wanted["urn"], "dataJobInputOutput") or {}
         side = "inputDatasetEdges" if wanted["direction"] == "UPSTREAM" else "outputDatasetEdges"
         found = [
             {"degree": 1, "entity": {"urn": edge["destinationUrn"], "type": "DATASET"}, "paths": []}
             for edge in edges.get(side, ())
         ]
-        return Answer(200, {"data": {"scrollAcrossLineage": {"nextScrollId": None, "searchResults": found}}})
+        return Answer(
+            200, {"data": {"scrollAcrossLineage": {"nextScrollId": None, "searchResults": found}}}
+        )
 
     def _search(self, variables: Any) -> Answer:
         kinds = {"DATASET": "dataset", "DATA_PROCESS_INSTANCE": "dataProcessInstance"}
         wanted = {kinds[kind] for kind in variables["types"]}
         with self._lock:
-            urns = [*dict.fromkeys(each["entityUrn"] for each in self.stored if each["entityType"] in wanted)]
+            urns = [
+                *dict.fromkeys(
+                    each["entityUrn"] for each in self.stored if each["entityType"] in wanted
+                )
+            ]
         urns = [urn for urn in urns if self._is_found(urn, variables["orFilters"])]
         begin = int(variables["scrollId"] or 0)
         end = begin + variables["batchSize"]
@@ -226,7 +260,8 @@ class GmsStandIn(AnsweringServer):
             "outputs": aspects["Output"].get("outputs", []),
             "parentInstance": [aspects["Relationships"].get("parentInstance")],
             "customProperties": [
-                f"{key}={text}" for key, text in aspects["Properties"].get("customProperties", {}).items()
+                f"{key}={text}"
+                for key, text in aspects["Properties"].get("customProperties", {}).items()
             ],
         }
 
@@ -246,7 +281,10 @@ class GmsStandIn(AnsweringServer):
             case "/health":
                 return Answer(200)
             case "/aspects/urn%3Ali%3AdataPlatform%3Aspark":
-                return Answer(200, {"aspect": {"com.linkedin.dataplatform.DataPlatformInfo": {"name": "spark"}}})
+                return Answer(
+                    200,
+                    {"aspect": {"com.linkedin.dataplatform.DataPlatformInfo": {"name": "spark"}}},
+                )
         if url.path.startswith("/aspects/"):
             name = dict(urllib.parse.parse_qsl(url.query)).get("aspect", "")
             held = self._held(urllib.parse.unquote(url.path.removeprefix("/aspects/")), name)
@@ -263,5 +301,10 @@ def _not_found(request: Request) -> Answer:
 
 def _rest_li_error(status: int, message: str) -> Answer:
     name = "com.linkedin.restli.server.RestLiServiceException"
-    body = {"exceptionClass": name, "message": message, "status": status, "stackTrace": f"{name}: {message}"}
+    body = {
+        "exceptionClass": name,
+        "message": message,
+        "status": status,
+        "stackTrace": f"{name}: {message}",
+    }
     return Answer(status, body, {**_REST_LI_HEADERS, "X-RestLi-Error-Response": "true"})

@@ -1,4 +1,6 @@
-"""DataHub's memory of the edges of DataJobs: the state after upserts and patches, in the order they arrived."""
+"""DataHub's memory of the edges of DataJobs: the state after upserts and patches, in the order they
+arrived.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,19 @@ class StoredEdges:
     def upsert(self, aspect: Mapping[str, Any]) -> None:
         """Replace all edges."""
         self._items = {
-            (name, edge["destinationUrn"]): edge for name in _EDGE_FIELDS for edge in aspect.get(name) or ()
+            (name, edge["destinationUrn"]): edge
+            for name in _EDGE_FIELDS
+            for edge in aspect.get(name) or ()
         } | {(name, urn): urn for name in _URN_FIELDS for urn in aspect.get(name) or ()}
         for lineage in aspect.get("fineGrainedLineages") or ():
             for upstream in lineage["upstreams"]:
                 for downstream in lineage["downstreams"]:
-                    key = (lineage.get("transformOperation") or "NONE", downstream, "NONE", upstream)
+                    key = (
+                        lineage.get("transformOperation") or "NONE",
+                        downstream,
+                        "NONE",
+                        upstream,
+                    )
                     self._items["fineGrainedLineages", *key] = lineage
         self._look()
 
@@ -60,7 +69,10 @@ class StoredEdges:
     def patch(self, operations: Iterable[Mapping[str, Any]]) -> None:
         """Add and remove edges; the removal of a missing one changes nothing."""
         for operation in operations:
-            key = tuple(part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
+            key = tuple(
+                part.replace("~1", "/").replace("~0", "~")
+                for part in operation["path"].split("/")[1:]
+            )
             if operation["op"] == "remove":
                 self._items.pop(key, None)
             else:
@@ -69,9 +81,15 @@ class StoredEdges:
         self._look()
 
     def _look(self) -> None:
-        self.inputs = {key[1] for key in self._items if key[0] in ("inputDatasetEdges", "inputDatasets")}
-        self.outputs = {key[1] for key in self._items if key[0] in ("outputDatasetEdges", "outputDatasets")}
-        self.jobs = {key[1] for key in self._items if key[0] in ("inputDatajobEdges", "inputDatajobs")}
+        self.inputs = {
+            key[1] for key in self._items if key[0] in ("inputDatasetEdges", "inputDatasets")
+        }
+        self.outputs = {
+            key[1] for key in self._items if key[0] in ("outputDatasetEdges", "outputDatasets")
+        }
+        self.jobs = {
+            key[1] for key in self._items if key[0] in ("inputDatajobEdges", "inputDatajobs")
+        }
         self.columns = {(key[2], key[4]) for key in self._items if key[0] == "fineGrainedLineages"}
 
 

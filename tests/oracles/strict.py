@@ -1,7 +1,9 @@
-"""The strictest offline check of one proposal: would a GMS accept it, keep it, and is it what the SDK would write?
+"""The strictest offline check of one proposal: would a GMS accept it, keep it, and is it what the
+SDK would write?
 
-Everything comes from the packages of acryl-datahub: the Avro schemas with their annotations, and its own reader and
-writer. ``MetadataChangeProposalWrapper.validate()`` alone accepts most of what this refuses.
+Everything comes from the packages of acryl-datahub: the Avro schemas with their annotations, and
+its own reader and writer. ``MetadataChangeProposalWrapper.validate()`` alone accepts most of what
+this refuses.
 """
 
 from __future__ import annotations
@@ -23,12 +25,22 @@ JSON_PATCH_CONTENT_TYPE = "application/json-patch+json"
 _CHANGE_TYPES = frozenset({"UPSERT", "CREATE", "CREATE_ENTITY", "UPDATE", "PATCH", "RESTATE"})
 _SYSTEM_METADATA = "com.linkedin.pegasus2avro.mxe.SystemMetadata"
 _PROPOSAL_KEYS = frozenset(
-    {"entityType", "entityUrn", "changeType", "aspectName", "aspect", "systemMetadata", "headers", "auditHeader"}
+    {
+        "entityType",
+        "entityUrn",
+        "changeType",
+        "aspectName",
+        "aspect",
+        "systemMetadata",
+        "headers",
+        "auditHeader",
+    }
 )
 
 
 def violations(proposal: Mapping[str, Any]) -> list[str]:
-    """Return the reasons for which a GMS would refuse or drop it, each with its path; empty for a good proposal.
+    """Return the reasons for which a GMS would refuse or drop it, each with its path; empty for a
+    good proposal.
 
     :param proposal: as JSON, with the aspect as ``{"json": …}`` (how files keep it) or as
         ``{"contentType": …, "value": "…"}`` (how the wire carries it, and a patch always).
@@ -41,11 +53,16 @@ def violations(proposal: Mapping[str, Any]) -> list[str]:
 
 def dropping_violations(proposal: Mapping[str, Any]) -> list[str]:
     """Return those of :func:`violations` for which GMS answers 200, logs, and keeps nothing."""
-    return [f"entityUrn: {problem.reason}" for problem in _entity_urn_problems(proposal) if problem.is_dropped]
+    return [
+        f"entityUrn: {problem.reason}"
+        for problem in _entity_urn_problems(proposal)
+        if problem.is_dropped
+    ]
 
 
 def canonical_violations(proposal: Mapping[str, Any]) -> list[str]:
-    """Return :func:`violations`; if there are none, the differences of an upsert from acryl-datahub's spelling.
+    """Return :func:`violations`; if there are none, the differences of an upsert from
+    acryl-datahub's spelling.
 
     A proposal that leaves out a default, or spells a value in another way than the SDK, differs.
     """
@@ -80,7 +97,9 @@ def _envelope_violations(model: Model, proposal: Mapping[str, Any]) -> Iterator[
         yield f"aspectName: unknown aspect {proposal.get('aspectName')!r} for entity {entity_type}"
     if proposal.get("systemMetadata") is not None:
         place = Place("systemMetadata")
-        yield from value_violations(model, proposal["systemMetadata"], Reference(_SYSTEM_METADATA), place)
+        yield from value_violations(
+            model, proposal["systemMetadata"], Reference(_SYSTEM_METADATA), place
+        )
 
 
 def _aspect_violations(model: Model, proposal: Mapping[str, Any]) -> Iterator[str]:
@@ -91,7 +110,9 @@ def _aspect_violations(model: Model, proposal: Mapping[str, Any]) -> Iterator[st
         return
     is_patch = proposal.get("changeType") == "PATCH"
     try:
-        content = _content(proposal.get("aspect"), JSON_PATCH_CONTENT_TYPE if is_patch else JSON_CONTENT_TYPE)
+        content = _content(
+            proposal.get("aspect"), JSON_PATCH_CONTENT_TYPE if is_patch else JSON_CONTENT_TYPE
+        )
     except (ValueError, TypeError) as error:
         yield f"aspect: {error}"
         return
@@ -114,7 +135,9 @@ def _content(aspect: Any, content_type: str) -> Any:
     if aspect.keys() == {"json"} and content_type == JSON_CONTENT_TYPE:
         return json.loads(json.dumps(aspect["json"], allow_nan=False))
     if aspect.keys() != {"value", "contentType"}:
-        raise ValueError(f"has the keys {sorted(aspect)}, want value and contentType ({content_type})")
+        raise ValueError(
+            f"has the keys {sorted(aspect)}, want value and contentType ({content_type})"
+        )
     if aspect["contentType"] != content_type:
         raise ValueError(f"contentType {aspect['contentType']!r}, want {content_type!r}")
     return json.loads(aspect["value"], parse_constant=_refuse_constant)

@@ -71,8 +71,9 @@ class UrnRule:
 class Field:
     """One field of a record.
 
-    :param relationships: entity types an URN may have, by its place below the field (``""`` is the field itself,
-        ``/*/destinationUrn`` that field of each item), from the ``Relationship`` annotation.
+    :param relationships: entity types an URN may have, by its place below the field (``""`` is the
+        field itself, ``/*/destinationUrn`` that field of each item), from the ``Relationship``
+        annotation.
     """
 
     name: str
@@ -173,7 +174,9 @@ class _Reader:
 
     def _record(self, schema: Mapping[str, Any], namespace: str) -> Reference:
         full_name = _full_name(schema["name"], namespace)
-        record = Record(full_name, {each["name"]: self._field(each, namespace) for each in schema["fields"]})
+        record = Record(
+            full_name, {each["name"]: self._field(each, namespace) for each in schema["fields"]}
+        )
         self.model.definitions.setdefault(full_name, record)
         if aspect := schema.get("Aspect"):
             self._aspect(record, aspect)
@@ -181,7 +184,8 @@ class _Reader:
 
     def _aspect(self, record: Record, annotation: Mapping[str, Any]) -> None:
         self.model.aspects.setdefault(annotation["name"], record)
-        # A key aspect is also defined inside the old snapshot schemas, where it does not say whose key it is.
+        # A key aspect is also defined inside the old snapshot schemas, where it does not say whose
+        # key it is.
         if entity := annotation.get("keyForEntity"):
             aspects = frozenset({annotation["name"], *annotation.get("entityAspects", [])})
             self.model.entities[entity] = Entity(record, aspects)
@@ -210,4 +214,8 @@ def _urn_rule(schema: Mapping[str, Any]) -> UrnRule | None:
 
 def _relationships(annotation: Mapping[str, Any]) -> dict[str, frozenset[str]]:
     places = {"": annotation} if "name" in annotation else annotation
-    return {place: frozenset(each["entityTypes"]) for place, each in places.items() if each.get("entityTypes")}
+    return {
+        place: frozenset(each["entityTypes"])
+        for place, each in places.items()
+        if each.get("entityTypes")
+    }

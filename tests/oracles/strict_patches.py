@@ -1,6 +1,7 @@
 """Whether a JSON patch of an aspect is one that GMS's patch templates can apply.
 
-The paths are those of acryl-datahub's patch builders: an array is addressed by the keys of its items, not by index.
+The paths are those of acryl-datahub's patch builders: an array is addressed by the keys of its
+items, not by index.
 """
 
 from __future__ import annotations
@@ -10,7 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.oracles.strict_model import ArrayOf, Definition, Field, MapOf, Model, OneOf, Primitive, Record, Type
+from tests.oracles.strict_model import (
+    ArrayOf,
+    Definition,
+    Field,
+    MapOf,
+    Model,
+    OneOf,
+    Primitive,
+    Record,
+    Type,
+)
 from tests.oracles.strict_urns import UNIT_SEPARATOR, urn_problems
 from tests.oracles.strict_values import Place, record_violations, urn_violations, value_violations
 
@@ -32,7 +43,9 @@ class _Operation:
 
 
 def patch_violations(model: Model, aspect_name: str, document: Any) -> Iterator[str]:
-    """Yield the errors of a patch: a list of operations, or the object around one that names keys of arrays."""
+    """Yield the errors of a patch: a list of operations, or the object around one that names keys
+    of arrays.
+    """
     primary_keys: Any = {}
     operations = document
     if isinstance(document, Mapping):
@@ -47,11 +60,15 @@ def patch_violations(model: Model, aspect_name: str, document: Any) -> Iterator[
     yield from key_problems
     for index, raw in enumerate(operations):
         where = f"{aspect_name} patch[{index}]"
-        shape_problems = list(_shape_violations(raw, record, where, {} if key_problems else primary_keys))
+        shape_problems = list(
+            _shape_violations(raw, record, where, {} if key_problems else primary_keys)
+        )
         yield from shape_problems
         if not shape_problems and not key_problems:
             operation = _operation(raw, record, where)
-            yield from _operation_violations(model, operation, primary_keys.get(operation.field.name))
+            yield from _operation_violations(
+                model, operation, primary_keys.get(operation.field.name)
+            )
 
 
 def _primary_key_violations(aspect_name: str, record: Record, primary_keys: Any) -> Iterator[str]:
@@ -65,7 +82,9 @@ def _primary_key_violations(aspect_name: str, record: Record, primary_keys: Any)
             yield f"{aspect_name}: arrayPrimaryKeys of {name!r} is not a list of field names"
 
 
-def _shape_violations(raw: Any, record: Record, where: str, primary_keys: Mapping[str, Any]) -> Iterator[str]:
+def _shape_violations(
+    raw: Any, record: Record, where: str, primary_keys: Mapping[str, Any]
+) -> Iterator[str]:
     if not isinstance(raw, Mapping) or not raw.keys() <= {"op", "path", "value"}:
         yield f"{where}: an operation has op, path and value, not {str(raw)[:80]}"
         return
@@ -80,7 +99,8 @@ def _shape_violations(raw: Any, record: Record, where: str, primary_keys: Mappin
     name, *keys = _pointer_parts(path)
     if name not in record.fields:
         yield f"{where}: path {path!r} starts at {name!r}, which is not a field of the aspect"
-    # Only a key that the patch itself names may be empty, e.g. the source of a tag that nobody attributed.
+    # Only a key that the patch itself names may be empty, e.g. the source of a tag that nobody
+    # attributed.
     elif "" in keys and name not in primary_keys:
         yield f"{where}: path {path!r} has an empty part"
 
@@ -95,11 +115,15 @@ def _operation(raw: Mapping[str, Any], record: Record, where: str) -> _Operation
     return _Operation(raw["op"], field, tuple(keys), raw.get("value"), Place(where).field(field))
 
 
-def _operation_violations(model: Model, operation: _Operation, primary_keys: Sequence[str] | None) -> Iterator[str]:
+def _operation_violations(
+    model: Model, operation: _Operation, primary_keys: Sequence[str] | None
+) -> Iterator[str]:
     type_ = _present(model, operation.field.type)
     if not operation.keys:
         if operation.op != "remove":
-            yield from value_violations(model, operation.value, operation.field.type, operation.place)
+            yield from value_violations(
+                model, operation.value, operation.field.type, operation.place
+            )
     elif isinstance(type_, MapOf):
         yield from _map_entry(model, operation, type_.values)
     elif not isinstance(type_, ArrayOf):
@@ -148,18 +172,27 @@ def _edge_key(model: Model, operation: _Operation, place: Place) -> Iterator[str
         return
     [urn] = operation.keys
     yield from urn_violations(model, urn, place)
-    if operation.op != "remove" and isinstance(operation.value, Mapping) and operation.value.get(_EDGE_KEY) != urn:
+    if (
+        operation.op != "remove"
+        and isinstance(operation.value, Mapping)
+        and operation.value.get(_EDGE_KEY) != urn
+    ):
         yield f"{place.path}: {operation.value.get(_EDGE_KEY)!r} differs from {urn!r} in the path"
 
 
 def _fine_grained_lineage(model: Model, operation: _Operation, items: Type) -> Iterator[str]:
-    """Check ``/fineGrainedLineages/<transform>/<downstream>/<query or NONE>/<upstream>``, GMS's template."""
+    """Check ``/fineGrainedLineages/<transform>/<downstream>/<query or NONE>/<upstream>``, GMS's
+    template.
+    """
     path = operation.place.path
     if len(operation.keys) != 4:
         yield f"{path}: path has {len(operation.keys)} keys, want transform, downstream, query and upstream"
         return
     _, downstream, query, upstream = operation.keys
-    wanted = [("downstream", downstream, {"schemaField"}), ("upstream", upstream, {"schemaField", "dataset"})]
+    wanted = [
+        ("downstream", downstream, {"schemaField"}),
+        ("upstream", upstream, {"schemaField", "dataset"}),
+    ]
     if query != _NO_QUERY:
         wanted.append(("query", query, {"query"}))
     for name, urn, entity_types in wanted:
@@ -167,11 +200,17 @@ def _fine_grained_lineage(model: Model, operation: _Operation, items: Type) -> I
             yield f"{path}: {name}: {problem.reason}"
     definition = model.resolve(items)
     if operation.op != "remove" and isinstance(definition, Record):
-        yield from record_violations(model, operation.value, definition, operation.place.item(""), is_partial=True)
+        yield from record_violations(
+            model, operation.value, definition, operation.place.item(""), is_partial=True
+        )
 
 
-def _keyed_item(model: Model, operation: _Operation, items: Type, primary_keys: Sequence[str]) -> Iterator[str]:
-    """Check an item by the keys that the patch names; fewer keys than named remove all items that begin so."""
+def _keyed_item(
+    model: Model, operation: _Operation, items: Type, primary_keys: Sequence[str]
+) -> Iterator[str]:
+    """Check an item by the keys that the patch names; fewer keys than named remove all items that
+    begin so.
+    """
     place = operation.place.item("")
     if operation.op == "remove":
         if len(operation.keys) > len(primary_keys):

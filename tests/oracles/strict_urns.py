@@ -23,7 +23,8 @@ class UrnProblem:
     """One thing wrong with an URN.
 
     :param reason: what, with the URN in it.
-    :param is_dropped: as the URN of a proposal's own entity, GMS answers 200 and drops the proposal; else it refuses.
+    :param is_dropped: as the URN of a proposal's own entity, GMS answers 200 and drops the
+        proposal; else it refuses.
     """
 
     reason: str
@@ -47,17 +48,29 @@ def urn_problems(
         return [UrnProblem(f"{urn!r} does not start with urn:li:", is_dropped=False)]
     entity_type = model.entity_type(type_name)
     if entity_type is None:
-        return [UrnProblem(f"{urn!r}: entity type {type_name!r} is not in the registry", is_dropped=False)]
-    problems = [*_key_problems(model, urn, model.entities[entity_type], parts), *_spelling_problems(urn, entity_type)]
+        return [
+            UrnProblem(
+                f"{urn!r}: entity type {type_name!r} is not in the registry", is_dropped=False
+            )
+        ]
+    problems = [
+        *_key_problems(model, urn, model.entities[entity_type], parts),
+        *_spelling_problems(urn, entity_type),
+    ]
     if strict:
         problems += _reserved_character_problems(urn, parts)
     if entity_types is not None and entity_type not in entity_types:
-        problems.append(UrnProblem(f"{urn!r} is a {entity_type}, want one of {sorted(entity_types)}", is_dropped=False))
+        problems.append(
+            UrnProblem(
+                f"{urn!r} is a {entity_type}, want one of {sorted(entity_types)}", is_dropped=False
+            )
+        )
     return problems or list(_sdk_problems(urn))
 
 
 def _key_parts(key: str) -> list[str]:
-    """Return the parts of ``(a,(b,c),d)`` as DataHub's ``TupleKey`` splits them; any other text is one part.
+    """Return the parts of ``(a,(b,c),d)`` as DataHub's ``TupleKey`` splits them; any other text is
+    one part.
 
     :raises ValueError: if parentheses do not match or a part is empty.
     """
@@ -83,7 +96,9 @@ def _key_parts(key: str) -> list[str]:
 def _key_problems(model: Model, urn: str, entity: Entity, parts: list[str]) -> Iterator[UrnProblem]:
     fields = entity.key.fields.values()
     if len(fields) != len(parts):
-        yield UrnProblem(f"{urn!r} has {len(parts)} key parts, its type has {len(fields)}", is_dropped=True)
+        yield UrnProblem(
+            f"{urn!r} has {len(parts)} key parts, its type has {len(fields)}", is_dropped=True
+        )
         return
     for field, part in zip(fields, parts, strict=True):
         definition = model.resolve(field.type)
@@ -102,14 +117,17 @@ def _spelling_problems(urn: str, entity_type: str) -> Iterator[UrnProblem]:
         entity_type != "schemaField"
         and len(urllib.parse.quote_plus(urn, safe="*-._", errors="replace")) > MAX_ENCODED_BYTES
     ):
-        yield UrnProblem(f"{urn!r} is longer than {MAX_ENCODED_BYTES} bytes URL-encoded", is_dropped=True)
+        yield UrnProblem(
+            f"{urn!r} is longer than {MAX_ENCODED_BYTES} bytes URL-encoded", is_dropped=True
+        )
     if UNIT_SEPARATOR in urn:
         yield UrnProblem(f"{urn!r} has the character U+241F", is_dropped=True)
 
 
 def _reserved_character_problems(urn: str, parts: list[str]) -> Iterator[UrnProblem]:
     for part in parts:
-        # GMS takes a part with an encoded parenthesis as it is (``ValidationApiUtils.validateUrn``).
+        # GMS takes a part with an encoded parenthesis as it is
+        # (``ValidationApiUtils.validateUrn``).
         is_exempt = part.startswith("urn:li:") or "%28" in part or "%29" in part
         if not is_exempt and any(character in part for character in "(),"):
             yield UrnProblem(f"{urn!r}: reserved character in key part {part!r}", is_dropped=False)

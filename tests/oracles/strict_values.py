@@ -7,7 +7,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.oracles.strict_model import ArrayOf, Enum, Field, MapOf, Model, OneOf, Primitive, Record, Type, UrnRule
+from tests.oracles.strict_model import (
+    ArrayOf,
+    Enum,
+    Field,
+    MapOf,
+    Model,
+    OneOf,
+    Primitive,
+    Record,
+    Type,
+    UrnRule,
+)
 from tests.oracles.strict_urns import urn_problems
 
 _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
@@ -38,12 +49,16 @@ class Place:
 
     def below(self, label: str, step: str, urn: UrnRule | None = None) -> Place:
         """Return a place one step down; ``label`` is for messages, ``step`` for relationships."""
-        return Place(self.path + label, urn, tuple((each, way + step) for each, way in self.relationships))
+        return Place(
+            self.path + label, urn, tuple((each, way + step) for each, way in self.relationships)
+        )
 
     def field(self, field: Field) -> Place:
         """Return the place of a record's field."""
         place = self.below(f".{field.name}", f"/{field.name}", field.urn)
-        return dataclasses.replace(place, relationships=(*place.relationships, (field.relationships, "")))
+        return dataclasses.replace(
+            place, relationships=(*place.relationships, (field.relationships, ""))
+        )
 
     def item(self, label: str) -> Place:
         """Return the place of an array's item."""
@@ -56,7 +71,11 @@ class Place:
         related = [each[way] for each, way in self.relationships if way in each]
         if related:
             return frozenset.intersection(*related)
-        named = model.entity_type(self.urn.urn_class.removesuffix("Urn")) if self.urn is not None else None
+        named = (
+            model.entity_type(self.urn.urn_class.removesuffix("Urn"))
+            if self.urn is not None
+            else None
+        )
         return None if named is None else frozenset({named})
 
 
@@ -133,18 +152,24 @@ def _union(model: Model, value: Any, union: OneOf, place: Place) -> Iterator[str
             yield f"{place.path}: {_shown(value)} must be wrapped in an object with one key of {sorted(branches)}"
             return
         [(key, inner)] = value.items()
-        yield from value_violations(model, inner, branches[key], dataclasses.replace(place, path=f"{place.path}/{key}"))
+        yield from value_violations(
+            model, inner, branches[key], dataclasses.replace(place, path=f"{place.path}/{key}")
+        )
 
 
 def _discriminator(model: Model, branch: Type) -> str:
-    """Return the key GMS expects around a value of a union's branch: its Pegasus name, not its Avro name."""
+    """Return the key GMS expects around a value of a union's branch: its Pegasus name, not its Avro
+    name.
+    """
     match model.resolve(branch):
         case Record(full_name, _) | Enum(full_name, _):
             return full_name.replace(".pegasus2avro", "", 1)
         case Primitive(name):
             return name
         case ArrayOf() | MapOf() | OneOf():
-            raise ValueError(f"DataHub's model has only named types and primitives in its unions, not {branch}")
+            raise ValueError(
+                f"DataHub's model has only named types and primitives in its unions, not {branch}"
+            )
 
 
 def _array(model: Model, value: Any, items: Type, place: Place) -> Iterator[str]:

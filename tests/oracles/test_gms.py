@@ -20,7 +20,9 @@ JOB = "urn:li:dataJob:(urn:li:dataFlow:(airflow,etl,prod),load)"
 TOO_LONG = f"urn:li:dataset:(urn:li:dataPlatform:hive,{'x' * 600},PROD)"
 GOOD = MetadataChangeProposalWrapper(entityUrn=TABLE, aspect=DatasetPropertiesClass(name="t"))
 REMOVED = MetadataChangeProposalWrapper(entityUrn=TABLE, aspect=StatusClass(removed=True))
-BAD = MetadataChangeProposalWrapper(entityUrn=TABLE, aspect=DataJobInfoClass(name="x", type="SPARK"))
+BAD = MetadataChangeProposalWrapper(
+    entityUrn=TABLE, aspect=DataJobInfoClass(name="x", type="SPARK")
+)
 LOST = MetadataChangeProposalWrapper(entityUrn=TOO_LONG, aspect=StatusClass(removed=False))
 
 
@@ -48,7 +50,9 @@ def test_a_batch_is_stored_in_order(gms: GmsStandIn) -> None:
 
 
 def test_one_bad_proposal_fails_its_batch(gms: GmsStandIn) -> None:
-    with pytest.raises(OperationalError, match="unknown aspect 'dataJobInfo' for entity dataset") as raised:
+    with pytest.raises(
+        OperationalError, match="unknown aspect 'dataJobInfo' for entity dataset"
+    ) as raised:
         emitter(gms).emit_mcps([GOOD, BAD])
     assert raised.value.info.get("status") == 422
     assert gms.stored == []
@@ -63,7 +67,9 @@ def test_rest_li_drops_a_bad_entity_urn_and_says_nothing(gms: GmsStandIn) -> Non
 
 
 def post(gms: GmsStandIn, path: str, body: bytes) -> int:
-    request = urllib.request.Request(gms.url + path, body, {"Authorization": "Bearer s3cret"}, method="POST")
+    request = urllib.request.Request(
+        gms.url + path, body, {"Authorization": "Bearer s3cret"}, method="POST"
+    )
     try:
         with urllib.request.urlopen(request, timeout=5) as response:
             return int(response.status)

@@ -1,4 +1,6 @@
-"""The oracle nobody here wrote: Pegasus' own validator, and the URN classes of DataHub's Java client."""
+"""The oracle nobody here wrote: Pegasus' own validator, and the URN classes of DataHub's Java
+client.
+"""
 
 from __future__ import annotations
 
@@ -29,24 +31,37 @@ pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 
 def problems(aspects: Sequence[Json], *, of_urns: bool) -> list[list[str]]:
-    """Return what Pegasus has against each aspect, or what DataHub's classes have against the URNs in it.
+    """Return what Pegasus has against each aspect, or what DataHub's classes have against the URNs
+    in it.
 
     :param aspects: each with its ``aspectName``, ``entityUrn`` and ``value``.
     """
     jars = files_of("pegasus")
-    # The translator of Avro schemas needs its own Pegasus, the URN classes the later one in DataHub's client.
+    # The translator of Avro schemas needs its own Pegasus, the URN classes the later one in
+    # DataHub's client.
     first = jars / ("datahub-client-0.8.45.jar" if of_urns else "data-27.7.18.jar")
-    command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{first}:{jars}/*"]
+    command = [
+        java(),
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{first}:{jars}/*",
+    ]
     command += [str(PROGRAM), *([] if of_urns else [str(SCHEMAS)])]
     lines = "".join(json.dumps(aspect) + "\n" for aspect in aspects)
-    run = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, timeout=300)
+    run = subprocess.run(
+        command, input=lines, capture_output=True, text=True, check=False, timeout=300
+    )
     assert run.returncode == 0, run.stderr
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
 @cache
 def recorded() -> tuple[str, ...]:
-    """Return every different aspect of every recorded job, in each configuration, as a line of JSON."""
+    """Return every different aspect of every recorded job, in each configuration, as a line of
+    JSON.
+    """
     found: dict[str, None] = {}
     for file in sorted(DATA.glob("*/events/**/*.ndjson*")):
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
@@ -74,7 +89,9 @@ def test_nothing_of_the_recorded_jobs_is_refused(of_urns: bool) -> None:
     aspects = [json.loads(line) for line in recorded()]
     found = problems(aspects, of_urns=of_urns)
     assert len(found) == len(aspects) > 1_000
-    assert [(aspect["entityUrn"], wrong) for aspect, wrong in zip(aspects, found, strict=True) if wrong] == []
+    assert [
+        (aspect["entityUrn"], wrong) for aspect, wrong in zip(aspects, found, strict=True) if wrong
+    ] == []
 
 
 def damaged(aspect: Json) -> Iterator[tuple[str, Json]]:
@@ -101,7 +118,13 @@ def damaged(aspect: Json) -> Iterator[tuple[str, Json]]:
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     if path:
         yield path
-    children = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    children = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value[:1])
+        if isinstance(value, list)
+        else ()
+    )
     for step, child in children:
         yield from _paths(child, (*path, step))
 
@@ -123,7 +146,8 @@ def _kind(aspect: Json, path: tuple[Any, ...]) -> str:
 
 
 def test_it_agrees_with_our_oracle_about_damaged_aspects() -> None:
-    # Except about URNs, which Pegasus takes for texts; GMS checks them by a validator of its own (422).
+    # Except about URNs, which Pegasus takes for texts; GMS checks them by a validator of its own
+    # (422).
     largest: dict[str, Json] = {}
     for line in recorded():
         aspect = json.loads(line)

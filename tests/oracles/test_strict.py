@@ -1,4 +1,6 @@
-"""The strict check accepts what acryl-datahub's own classes write, and refuses what a GMS would refuse or drop."""
+"""The strict check accepts what acryl-datahub's own classes write, and refuses what a GMS would
+refuse or drop.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ from datahub.metadata.schema_classes import (
 )
 from datahub.specific.datajob import DataJobPatchBuilder
 
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
+from airflow_provider_spark_datahub.conversion.run_tree import (
+    AirflowSite,
+    DagRun,
+    TaskAttempt,
+    UpstreamTask,
+)
 from tests.cases import cases
 from tests.conversion.builders import corpus_events, jobs, proposals
 from tests.conversion.test_corpus import CONFIGURATIONS
@@ -50,14 +57,21 @@ LINEAGE = FineGrainedLineageClass(
 
 @cache
 def upserts() -> dict[str, MetadataChangeProposalWrapper]:
-    """Return an aspect of each kind that a recorded job has, in acryl-datahub's classes, by its name."""
+    """Return an aspect of each kind that a recorded job has, in acryl-datahub's classes, by its
+    name.
+    """
     options = {**CONFIGURATIONS["all aspects"], "parent_job_urn": None}
     attempt = TaskAttempt(DagRun(AirflowSite(), "d", "r"), "t", 1, upstream=(UpstreamTask("u"),))
-    found = [each for job in jobs(corpus_events("a_csv_join_agg"), **options) for each in proposals(job, **options)]
+    found = [
+        each
+        for job in jobs(corpus_events("a_csv_join_agg"), **options)
+        for each in proposals(job, **options)
+    ]
     found += attempt.ended(1, "FAILURE").proposals()
     return {
         each.aspect_name: MetadataChangeProposalWrapper(
-            entityUrn=each.entity_urn, aspect=ASPECT_NAME_MAP[each.aspect_name].from_obj(each.aspect, tuples=False)
+            entityUrn=each.entity_urn,
+            aspect=ASPECT_NAME_MAP[each.aspect_name].from_obj(each.aspect, tuples=False),
         )
         for each in found
         if each.change_type == "UPSERT"
@@ -87,7 +101,12 @@ def patches() -> list[dict[str, Any]]:
 
 
 def test_upserts_of_the_sdk_are_canonical_in_both_forms() -> None:
-    assert upserts().keys() >= {"dataJobInputOutput", "schemaMetadata", "operation", "dataProcessInstanceRunEvent"}
+    assert upserts().keys() >= {
+        "dataJobInputOutput",
+        "schemaMetadata",
+        "operation",
+        "dataProcessInstanceRunEvent",
+    }
     for wrapper in upserts().values():
         assert canonical_violations(stored_form(wrapper)) == []
         wire_form = copy.copy(wrapper)
@@ -122,7 +141,11 @@ def status_of(urn: str) -> dict[str, Any]:
 
 
 def edges(destination: str) -> dict[str, Any]:
-    io = {"inputDatasets": [], "outputDatasets": [], "inputDatasetEdges": [{"destinationUrn": destination}]}
+    io = {
+        "inputDatasets": [],
+        "outputDatasets": [],
+        "inputDatasetEdges": [{"destinationUrn": destination}],
+    }
     return proposal(JOB, "dataJobInputOutput", io)
 
 
@@ -139,7 +162,9 @@ NAMED = {
 
 
 def full(value: Any) -> Any:
-    """Return a value of a table of cases with the URNs in place of their names, ``<TABLE>``, escaped in a path."""
+    """Return a value of a table of cases with the URNs in place of their names, ``<TABLE>``,
+    escaped in a path.
+    """
     if isinstance(value, str):
         for name, urn in NAMED.items():
             escaped = urn.replace("~", "~0").replace("/", "~1") if value.startswith("/") else urn
@@ -152,7 +177,9 @@ def full(value: Any) -> Any:
 
 
 @cases("strict")
-def test_what_gms_refuses_is_refused(urn: str, name: str, value: Any, others: dict[str, Any], message: str) -> None:
+def test_what_gms_refuses_is_refused(
+    urn: str, name: str, value: Any, others: dict[str, Any], message: str
+) -> None:
     bad = proposal(full(urn), name, full(value)) | others
     found = violations(bad)
     assert any(full(message) in each for each in found), found
@@ -167,10 +194,16 @@ def test_a_proposal_of_no_entity_is_refused() -> None:
 
 DROPPED = {
     "fabric": (status_of(dataset("t", "PRODUCTION")), "'PRODUCTION' is not a FabricType"),
-    "key parts": (status_of("urn:li:dataset:(urn:li:dataPlatform:hive,t)"), "has 2 key parts, its type has 3"),
+    "key parts": (
+        status_of("urn:li:dataset:(urn:li:dataPlatform:hive,t)"),
+        "has 2 key parts, its type has 3",
+    ),
     "blanks": (status_of("urn:li:tag:spark "), "has blanks at its ends"),
     "length": (status_of(dataset("x" * 600)), "is longer than 512 bytes URL-encoded"),
-    "length of other letters": (status_of(dataset("å" * 100)), "is longer than 512 bytes URL-encoded"),
+    "length of other letters": (
+        status_of(dataset("å" * 100)),
+        "is longer than 512 bytes URL-encoded",
+    ),
     "separator": (status_of(dataset("a\u241fb")), "has the character U+241F"),
 }
 
@@ -196,7 +229,9 @@ def test_field_paths_of_a_schema_are_unique() -> None:
 
 def test_canonical_means_with_defaults() -> None:
     bad = edges(TABLE)
-    bad["aspect"]["json"]["fineGrainedLineages"] = [{"upstreamType": "NONE", "downstreamType": "FIELD"}]
+    bad["aspect"]["json"]["fineGrainedLineages"] = [
+        {"upstreamType": "NONE", "downstreamType": "FIELD"}
+    ]
     assert violations(bad) == []
     assert canonical_violations(bad) == [
         "proposal.aspect.json.fineGrainedLineages[0].confidenceScore: missing, acryl-datahub writes 1.0"

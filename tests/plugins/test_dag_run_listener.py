@@ -108,7 +108,9 @@ def notified(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("succeeded", "result"), [(True, "SUCCESS"), (False, "FAILURE")])
-def test_the_end_of_a_dag_run_is_reported_with_its_result(sinks: Path, seen: Any, succeeded: bool, result: str) -> None:
+def test_the_end_of_a_dag_run_is_reported_with_its_result(
+    sinks: Path, seen: Any, succeeded: bool, result: str
+) -> None:
     with new_dag() as dag:
         EmptyOperator(task_id="start") >> lineage_task("build", datahub_conn_id="one")
     end(seen(dag), succeeded=succeeded)
@@ -116,22 +118,35 @@ def test_the_end_of_a_dag_run_is_reported_with_its_result(sinks: Path, seen: Any
     flow = "urn:li:dataFlow:(airflow,shop,prod)"
     run = RunTreeDagRun(AirflowSite(), "shop", RUN_ID).urn
     assert {proposal["entityUrn"] for proposal in proposals} == {flow, run}
-    events = [one["aspect"]["json"] for one in proposals if one["aspectName"] == "dataProcessInstanceRunEvent"]
+    events = [
+        one["aspect"]["json"]
+        for one in proposals
+        if one["aspectName"] == "dataProcessInstanceRunEvent"
+    ]
     assert [event["status"] for event in events] == ["STARTED", "COMPLETE"]
     assert events[1]["result"] == {"type": result, "nativeResultType": "airflow"}
-    assert (events[1]["timestampMillis"], events[1]["durationMillis"]) == (START_MS + 60_000, 60_000)
+    assert (events[1]["timestampMillis"], events[1]["durationMillis"]) == (
+        START_MS + 60_000,
+        60_000,
+    )
     assert not (sinks / "outbox/pending").exists()
 
 
 @cases("airflow")
 def test_the_end_of_a_dag_run_goes_to_each_connection_of_its_tasks_once(
-    sinks: Path, seen: Any, defaults: dict[str, Any], tasks: list[dict[str, Any]], connections: list[str]
+    sinks: Path,
+    seen: Any,
+    defaults: dict[str, Any],
+    tasks: list[dict[str, Any]],
+    connections: list[str],
 ) -> None:
     with new_dag(default_args=defaults) as dag:
         for number, arguments in enumerate(tasks):
             expanded = arguments.get("expand")
             given = {name: value for name, value in arguments.items() if name != "expand"}
-            make: Any = SparkSubmitDatahubOperator.partial if expanded else SparkSubmitDatahubOperator
+            make: Any = (
+                SparkSubmitDatahubOperator.partial if expanded else SparkSubmitDatahubOperator
+            )
             task = make(task_id=f"task{number}", application="job.py", **given)
             if expanded:
                 task.expand(**expanded)
@@ -182,7 +197,9 @@ def test_a_dag_without_lineage_tasks_is_not_reported(sinks: Path, seen: Any) -> 
     assert not (sinks / "outbox").exists()
 
 
-def test_a_missing_connection_does_not_affect_others(sinks: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_connection_does_not_affect_others(
+    sinks: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with new_dag() as dag:
         lineage_task("a", datahub_conn_id="missing")
         lineage_task("b", datahub_conn_id="one")
@@ -212,12 +229,17 @@ def test_all_ends_are_in_the_outbox_while_a_delivery_hangs(
     monkeypatch.setattr(dag_run_listener, "_deliver", deliver)
     monkeypatch.setattr(dag_run_listener, "_BACKLOG", 1)
     for number in range(4):
-        dag_run_listener.on_dag_run_success(DagRun(dag=dag_to("one"), end_date=END, run_id=f"manual__{number}"), "")
+        dag_run_listener.on_dag_run_success(
+            DagRun(dag=dag_to("one"), end_date=END, run_id=f"manual__{number}"), ""
+        )
         assert began.wait(300), "the first is delivered before the second is queued"
     assert dag_run_listener._keeper().wait(300)
     kept = {entry.manifest.key.run_id for entry in outbox_at(sinks / "outbox").entries()}
     assert kept == {f"manual__{number}" for number in range(4)}
-    assert "Did not deliver the end of DAG run manual__3 of shop: 1 other is already queued. It stays" in caplog.text
+    assert (
+        "Did not deliver the end of DAG run manual__3 of shop: 1 other is already queued. It stays"
+        in caplog.text
+    )
     goes_on.set()
 
 
@@ -234,9 +256,16 @@ with DAG("shop", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as 
     SparkSubmitDatahubOperator(task_id="a", application="job.py", datahub_conn_id="one")
 dag_run_listener.on_dag_run_success(DagRun(dag=dag), "")
 """
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert notified(sinks) == ["one"]
-    assert not (sinks / "outbox/pending").exists(), "a process that ends starts no threads, e.g. to sync files"
+    assert not (sinks / "outbox/pending").exists(), (
+        "a process that ends starts no threads, e.g. to sync files"
+    )
 
 
 @pytest.fixture
@@ -258,9 +287,15 @@ def test_a_state_that_is_set_leaves_a_killed_attempt_to_the_end_of_the_run(
 ) -> None:
     dag = dag_to("one", "killed")
     stored = as_the_scheduler_has_it(dag)
-    monkeypatch.setattr("airflow.models.serialized_dag.SerializedDagModel.get_dag", lambda _: stored)
-    outbox, events = killed_last_attempt(sinks, connection="one", run_id=RUN_ID, machine="", process=2**22 + 1)
-    dag_run_listener.on_task_instance_success(None, StoredTaskInstance(task_id="killed", try_number=1))
+    monkeypatch.setattr(
+        "airflow.models.serialized_dag.SerializedDagModel.get_dag", lambda _: stored
+    )
+    outbox, events = killed_last_attempt(
+        sinks, connection="one", run_id=RUN_ID, machine="", process=2**22 + 1
+    )
+    dag_run_listener.on_task_instance_success(
+        None, StoredTaskInstance(task_id="killed", try_number=1)
+    )
     let_threads_finish()
     assert "unfinished" in [entry.manifest.state for entry in outbox.entries()]
     end(dag)
@@ -277,13 +312,18 @@ def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     outbox, events_file = killed_last_attempt(sinks, connection="one", run_id=RUN_ID)
     if is_large:
         monkeypatch.setattr(dag_run_listener, "_CONVERTED_BYTES", events_file.stat().st_size - 1)
-    earlier, others = AttemptKey("shop", "earlier", "b", -1, 1), AttemptKey("shop!", "other", "b", -1, 1)
+    earlier, others = (
+        AttemptKey("shop", "earlier", "b", -1, 1),
+        AttemptKey("shop!", "other", "b", -1, 1),
+    )
     for key in (earlier, others):
         outbox.put(key, upserts(2), spark_succeeded=True, connection_id="one")
     end(dag_to("one", "killed"), succeeded=False)
     let_timers_finish()
     left = {entry.manifest.key.run_id for entry in outbox.entries()}
-    assert left == ({RUN_ID, "other"} if is_large else {"other"}), "an entry of another DAG is not touched"
+    assert left == ({RUN_ID, "other"} if is_large else {"other"}), (
+        "an entry of another DAG is not touched"
+    )
     assert events_file.exists() is is_large
     text = delivered_text(sinks / "sinks/one")
     assert (f"shop_killed_{RUN_ID}" in text) is not is_large
@@ -307,8 +347,12 @@ def test_an_attempt_of_another_run_is_converted_if_airflow_is_done_with_it(
 def test_a_task_whose_state_was_set_is_not_over_before_it_is_killed(
     sinks: Path, machine: str, process: int, is_now: bool
 ) -> None:
-    """Its Spark still writes events when the DAG run has ended, and the entry of the set state waits behind its own."""
-    outbox, events_file = killed_last_attempt(sinks, connection="one", run_id=RUN_ID, machine=machine, process=process)
+    """Its Spark still writes events when the DAG run has ended, and the entry of the set state
+    waits behind its own.
+    """
+    outbox, events_file = killed_last_attempt(
+        sinks, connection="one", run_id=RUN_ID, machine=machine, process=process
+    )
     key = AttemptKey("shop", RUN_ID, "killed", -1, 1)
     outbox.put(key, upserts(1), spark_succeeded=False, connection_id="one")
     end(dag_to("one", "killed"), succeeded=False)
@@ -339,7 +383,9 @@ def test_a_state_that_somebody_sets_is_the_end_of_the_task_run(
         lineage_task("another", datahub_conn_id="two")
         EmptyOperator(task_id="other")
     stored = as_the_scheduler_has_it(dag)
-    monkeypatch.setattr("airflow.models.serialized_dag.SerializedDagModel.get_dag", lambda _: stored)
+    monkeypatch.setattr(
+        "airflow.models.serialized_dag.SerializedDagModel.get_dag", lambda _: stored
+    )
     outbox, _ = killed_last_attempt(sinks, connection="one", run_id=RUN_ID)
     dag_run_listener.on_task_instance_success(None, ti)
     let_threads_finish()
@@ -352,7 +398,9 @@ def test_a_state_that_somebody_sets_is_the_end_of_the_task_run(
         assert (end["status"], end["attempt"], end["result"]["type"]) == ("COMPLETE", 2, "SUCCESS")
 
 
-def test_a_set_state_of_a_dag_that_is_not_stored_is_not_reported(sinks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_state_of_a_dag_that_is_not_stored_is_not_reported(
+    sinks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("airflow.models.serialized_dag.SerializedDagModel.get_dag", lambda _: None)
     dag_run_listener.on_task_instance_failed(None, StoredTaskInstance(), "set by hand")
     let_threads_finish()
@@ -380,8 +428,12 @@ _WorkThread('w', daemon=False).submit(lambda: (threading.Event().wait(0.2), say(
 
 @pytest.mark.slow
 def test_a_process_waits_for_its_steps_and_a_forked_one_has_none() -> None:
-    """A fork has a thread and work of its own; the end waits for a thread unless it is a daemon, which hangs here."""
+    """A fork has a thread and work of its own; the end waits for a thread unless it is a daemon,
+    which hangs here.
+    """
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", FORK_AND_END]
-    said = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True, timeout=120).stdout
+    said = subprocess.run(
+        command, cwd=root, check=True, capture_output=True, text=True, timeout=120
+    ).stdout
     assert said == "forked, ended"

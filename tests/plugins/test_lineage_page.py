@@ -1,4 +1,6 @@
-"""The page in Airflow's API server: who may look and press, which texts are escaped, and what a browser is allowed."""
+"""The page in Airflow's API server: who may look and press, which texts are escaped, and what a
+browser is allowed.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,10 @@ class Source(LineageSource):
 
     def attempts(self, scope: Scope, most: int | None = 500) -> dict[AttemptKey, str]:  # noqa: ARG002
         tasks = [AttemptKey(scope.dag_id, scope.run_id, task, -1, 1) for task in ("build", "sum")]
-        return {**dict.fromkeys(tasks, ""), **{key: state for key, state in self.tries.items() if scope.matches(key)}}
+        return {
+            **dict.fromkeys(tasks, ""),
+            **{key: state for key, state in self.tries.items() if scope.matches(key)},
+        }
 
     def _outbox(self) -> Outbox:
         return self.outbox
@@ -87,9 +92,13 @@ def source(tmp_path: Path) -> Source:
 
 @pytest.fixture
 def client(source: Source, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    monkeypatch.setattr(DagModel, "get_team_name", staticmethod(lambda *_, **__: None), raising=False)
+    monkeypatch.setattr(
+        DagModel, "get_team_name", staticmethod(lambda *_, **__: None), raising=False
+    )
     if AIRFLOW >= (3, 2):  # before, it has no list of tokens that were revoked
-        monkeypatch.setattr("airflow.models.revoked_token.RevokedToken.is_revoked", lambda *_, **__: False)
+        monkeypatch.setattr(
+            "airflow.models.revoked_token.RevokedToken.is_revoked", lambda *_, **__: False
+        )
     monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "a secret of the tests, " * 4)
     manager = create_auth_manager()
     monkeypatch.setattr(type(manager), "get_authorized_dag_ids", lambda *_, **__: {"shop"})
@@ -129,14 +138,22 @@ def token(client: TestClient) -> str:
 
 
 def press(client: TestClient, action: str = "deliver", **changes: Any) -> Any:
-    headers = {**HERE, "X-Page-Token": changes.pop("token", None) or token(client), **changes.pop("headers", {})}
+    headers = {
+        **HERE,
+        "X-Page-Token": changes.pop("token", None) or token(client),
+        **changes.pop("headers", {}),
+    }
     return client.post(action, params=changes.pop("params", RUN), headers=headers, content="{}")
 
 
 def test_the_page_of_a_task_has_the_end_of_its_dag_run(client: TestClient, source: Source) -> None:
     sign_in(client, "user")
     run = "urn:li:dataProcessInstance:run"
-    put(source, *run_proposals(run, "shop_manual__1", "urn:li:dataFlow:(airflow,shop,prod)", None, ()), event(run, 1))
+    put(
+        source,
+        *run_proposals(run, "shop_manual__1", "urn:li:dataFlow:(airflow,shop,prod)", None, ()),
+        event(run, 1),
+    )
     put(source, event(run, 9, "SUCCESS", lasted=8), task="")
     page = client.get("task", params=TASK).text
     assert ">SUCCESS<" in page
@@ -148,32 +165,54 @@ def test_the_page_of_a_task_has_the_end_of_its_dag_run(client: TestClient, sourc
 
 def rows(page: str) -> list[list[str]]:
     """Return the words of each cell of the attempts or runs, by row; reasons are rows of their own."""
-    found = re.findall("<tr.*?>(.*?)</tr>", page.partition('id="attempts"')[2].partition("</table>")[0], re.DOTALL)
+    found = re.findall(
+        "<tr.*?>(.*?)</tr>", page.partition('id="attempts"')[2].partition("</table>")[0], re.DOTALL
+    )
     cells = [re.findall("<t[hd].*?</t[hd]>", row, re.DOTALL) for row in found]
     return [[" ".join(re.sub("<.*?>", " ", cell).split()) for cell in row] for row in cells]
 
 
-def test_each_attempt_says_why_it_failed_and_why_it_is_pending(client: TestClient, source: Source) -> None:
+def test_each_attempt_says_why_it_failed_and_why_it_is_pending(
+    client: TestClient, source: Source
+) -> None:
     sign_in(client, "user")
-    for number, delivery in ((1, Delivery(1)), (2, Delivery(0, pending=(JOB,), problem="no answer at noon"))):
+    for number, delivery in (
+        (1, Delivery(1)),
+        (2, Delivery(0, pending=(JOB,), problem="no answer at noon")),
+    ):
         key = AttemptKey("shop", "manual__1", "build", -1, number)
         begun, _ = source.outbox.begin(key, connection_id="sink", events=None, redo={})
-        begun.finish([JOB], spark_succeeded=False, failure=f"exit code {number}").settle(delivery, [JOB])
-    report = {"failure": "exit code 2", "inputs": ["raw"], "pending": 1, "reason": "no answer in the morning"}
+        begun.finish([JOB], spark_succeeded=False, failure=f"exit code {number}").settle(
+            delivery, [JOB]
+        )
+    report = {
+        "failure": "exit code 2",
+        "inputs": ["raw"],
+        "pending": 1,
+        "reason": "no answer in the morning",
+    }
     source.reported = [TaskReport(replace(KEY, try_number=0), report, 2**42)]
-    source.tries = {KEY: "failed", replace(KEY, try_number=2): "failed", replace(KEY, try_number=3): "queued"}
+    source.tries = {
+        KEY: "failed",
+        replace(KEY, try_number=2): "failed",
+        replace(KEY, try_number=3): "queued",
+    }
     page = client.get("run", params=RUN).text
     # The outbox knows the last delivery, and what failed is not the attempt that is still queued.
     (_, second, why, first, failed) = [row[:7] for row in rows(page)]
     assert second == ["build", "2", "failed", "failed", "pending", "1 / 0", "1 for sink"]
     assert first == ["build", "1", "failed", "failed", "delivered", "1 / 1", "1 for sink"]
     assert [why, failed] == [["exit code 2 no answer at noon"], ["exit code 1"]]
-    problem = " ".join(re.sub("<.*?>", " ", page.partition('id="now"')[2].partition("</p>")[0]).split())
+    problem = " ".join(
+        re.sub("<.*?>", " ", page.partition('id="now"')[2].partition("</p>")[0]).split()
+    )
     assert "build try 2 Airflow failed Spark failed lineage pending exit code 2" in problem
     assert "press Deliver now" in problem
 
 
-def test_an_attempt_has_its_own_state_and_not_that_of_another(client: TestClient, source: Source) -> None:
+def test_an_attempt_has_its_own_state_and_not_that_of_another(
+    client: TestClient, source: Source
+) -> None:
     sign_in(client, "user")
     second = replace(KEY, try_number=2)
     put(source, JOB).settle(Delivery(1), [JOB])
@@ -183,18 +222,32 @@ def test_an_attempt_has_its_own_state_and_not_that_of_another(client: TestClient
     pending = {"inputs": ["raw"], "pending": 1, "outbox_entry": str(waits)}
     source.reported = [TaskReport(replace(KEY, try_number=0), pending, 2**42)]
     source.tries = {KEY: "failed", second: "running"}
-    assert [row[4] for row in rows(client.get("task", params=TASK).text)[1:]] == ["in progress", "delivered"]
+    assert [row[4] for row in rows(client.get("task", params=TASK).text)[1:]] == [
+        "in progress",
+        "delivered",
+    ]
     assert rows(client.get("runs").text)[1][2:4] == ["failed", "in progress"]
     source.tries[second] = "success"
-    assert [row[4] for row in rows(client.get("task", params=TASK).text)[1:] if row[4:]] == ["unfinished", "delivered"]
-    # Receipts of the first attempt and of another connection say nothing of this entry, which another server may have.
+    assert [row[4] for row in rows(client.get("task", params=TASK).text)[1:] if row[4:]] == [
+        "unfinished",
+        "delivered",
+    ]
+    # Receipts of the first attempt and of another connection say nothing of this entry, which
+    # another server may have.
     waits.discard()
     assert rows(client.get("runs").text)[1][3] == "unknown"
 
 
-def test_the_list_has_the_state_that_the_outbox_has_today(client: TestClient, source: Source) -> None:
+def test_the_list_has_the_state_that_the_outbox_has_today(
+    client: TestClient, source: Source
+) -> None:
     sign_in(client, "viewer")
-    down = {"inputs": ["raw", "rates"], "outputs": ["orders"], "pending": 1, "reason": "DataHub is down"}
+    down = {
+        "inputs": ["raw", "rates"],
+        "outputs": ["orders"],
+        "pending": 1,
+        "reason": "DataHub is down",
+    }
     entry = put(source, proposal := lineage("build", [dataset("raw")], [dataset("orders")], []))
     here = TaskReport(KEY, {**down, "outbox_entry": str(entry)}, 2**42)
     source.reported = [here, TaskReport(replace(KEY, run_id="elsewhere"), down, 2**41)]
@@ -225,14 +278,20 @@ def put_write(source: Source, orders: str, *readers: tuple[str, str]) -> None:
     """Keep a write of a table, and readers: DAG and task."""
     histories = Histories(source.outbox.storage)
     for place, (dag, task) in enumerate((("shop", "build"), *readers)):
-        key, use, at = AttemptKey(dag, "manual__1", task, -1, 1), {orders: Use(versions=("3",))}, 10_000 * place
+        key, use, at = (
+            AttemptKey(dag, "manual__1", task, -1, 1),
+            {orders: Use(versions=("3",))},
+            10_000 * place,
+        )
         reads, writes = (use, {}) if place else ({}, use)
         record = Fingerprint(key, at, at + 1, True, "", reads, writes, logical_ms=86_400_000)
         histories.write(record, max_age=1e9)
     put(source, lineage("job", [dataset("a")], [orders], []))
 
 
-def test_a_table_leads_to_the_task_instances_that_read_its_write(client: TestClient, source: Source) -> None:
+def test_a_table_leads_to_the_task_instances_that_read_its_write(
+    client: TestClient, source: Source
+) -> None:
     put_write(source, dataset("orders"), ("shop", "sum"))
     # The way must not name a DAG that the viewer may not see.
     for dag, task, reads, silent in (
@@ -240,7 +299,9 @@ def test_a_table_leads_to_the_task_instances_that_read_its_write(client: TestCli
         ("shop", "late", dataset("b"), SilentTasks(started=(("secret", "manual__1", "export"),))),
     ):
         key, use = AttemptKey(dag, "manual__1", task, -1, 1), {reads: Use(versions=("3",))}
-        record = Fingerprint(key, 20_000, 20_001, True, "", use, logical_ms=86_400_000, silent=silent)
+        record = Fingerprint(
+            key, 20_000, 20_001, True, "", use, logical_ms=86_400_000, silent=silent
+        )
         Histories(source.outbox.storage).write(record, max_age=1e9)
     sign_in(client, "viewer")
     may = type(create_auth_manager()).is_authorized_dag
@@ -248,14 +309,22 @@ def test_a_table_leads_to_the_task_instances_that_read_its_write(client: TestCli
         patched.setattr(
             type(create_auth_manager()),
             "is_authorized_dag",
-            lambda *arguments, **options: options["details"].id == "shop" and may(*arguments, **options),
+            lambda *arguments, **options: (
+                options["details"].id == "shop" and may(*arguments, **options)
+            ),
         )
         page = client.get("task", params=TASK).text
         [link] = re.findall(r'href="(reached[^"]*)"', page)
         reached = client.get(html.unescape(link))
     assert rows(reached.text)[1:] == [
         ["shop", "manual__1", "sum", "read", "1970-01-02 00:00:00"],
-        ["shop", "manual__1", "late", "inferred through a task without lineage", "1970-01-02 00:00:00"],
+        [
+            "shop",
+            "manual__1",
+            "late",
+            "inferred through a task without lineage",
+            "1970-01-02 00:00:00",
+        ],
     ]
     assert "2 of 4 downstream task instances read it; 2 may have" in reached.text
     assert "You may not see 2 others." in reached.text
@@ -264,9 +333,13 @@ def test_a_table_leads_to_the_task_instances_that_read_its_write(client: TestCli
     assert "No task instance is known to have read what it wrote." in nothing
 
 
-def test_an_unknown_run_is_not_found_and_a_browser_without_session_logs_in(client: TestClient) -> None:
+def test_an_unknown_run_is_not_found_and_a_browser_without_session_logs_in(
+    client: TestClient,
+) -> None:
     reads = {"Accept": "text/html,*/*"}
-    answer = client.get("run", params={**RUN, "run_id": "a b"}, headers=reads, follow_redirects=False)
+    answer = client.get(
+        "run", params={**RUN, "run_id": "a b"}, headers=reads, follow_redirects=False
+    )
     assert answer.status_code == 307
     login, _, back = answer.headers["location"].partition("?next=")
     assert login == "/api/v2/auth/login"
@@ -295,7 +368,10 @@ def test_a_run_says_that_it_has_more_tasks_than_the_page_shows(
     sign_in(client, "viewer")
     put(source, event("urn:li:dataProcessInstance:run", 9, "FAILURE", lasted=8))
     # Two tasks have no map index.
-    source.tries = {AttemptKey("shop", RUN["run_id"], "many", index, 1): "success" for index in range(498 + more)}
+    source.tries = {
+        AttemptKey("shop", RUN["run_id"], "many", index, 1): "success"
+        for index in range(498 + more)
+    }
     page = client.get("run", params=RUN).text
     assert ("The newest 500 task instances, and all that the outbox has." in page) is more
 
@@ -363,7 +439,9 @@ def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_quarantined_entry_is_shown_with_its_reason_and_requeued(client: TestClient, source: Source) -> None:
+def test_a_quarantined_entry_is_shown_with_its_reason_and_requeued(
+    client: TestClient, source: Source
+) -> None:
     entry = put(source, JOB)
     (proposal,) = proposals_in(entry)
     entry.settle(Delivery(0, (Rejection(proposal, "<b>no such aspect</b>"),)), [proposal])
@@ -384,7 +462,9 @@ def test_requests_to_deliver_are_accepted_from_the_page_only(
     assert sink.exists() == (status == 200)
 
 
-def test_a_token_belongs_to_one_user_and_expires(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_belongs_to_one_user_and_expires(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sign_in(client, "admin")
     of_another = token(client)
     sign_in(client, "user")
@@ -397,8 +477,17 @@ def test_a_token_belongs_to_one_user_and_expires(client: TestClient, monkeypatch
 
 
 def test_a_browser_may_run_nothing_but_the_page(client: TestClient, source: Source) -> None:
-    put(source, *(lineage(name, [dataset(name)], [dataset("b")], []) for name in HOSTILE if "\ud800" not in name))
-    source.reported = [TaskReport(KEY, {"reason": HOSTILE[0], "warnings": [HOSTILE[1]], "events": HOSTILE[2]}, 0)]
+    put(
+        source,
+        *(
+            lineage(name, [dataset(name)], [dataset("b")], [])
+            for name in HOSTILE
+            if "\ud800" not in name
+        ),
+    )
+    source.reported = [
+        TaskReport(KEY, {"reason": HOSTILE[0], "warnings": [HOSTILE[1]], "events": HOSTILE[2]}, 0)
+    ]
     sign_in(client, "user")
     for address in ("runs", "run", "task"):
         answer = client.get(address, params=TASK)
@@ -429,7 +518,9 @@ def test_the_list_of_runs_is_of_readable_dags_and_without_lineage_it_says_why(
     text = client.get("runs").text
     assert "payroll" not in text
     assert "business" not in text
-    assert re.search(r"manual__2.*no lineage.*the listener did not run.*manual__1.*pending", text, re.DOTALL)
+    assert re.search(
+        r"manual__2.*no lineage.*the listener did not run.*manual__1.*pending", text, re.DOTALL
+    )
     empty = {**RUN, "run_id": "manual__2", "task_id": "empty"}
     assert "No lineage: the listener did not run" in client.get("task", params=empty).text
     assert client.get("task", params=RUN).status_code == 422
@@ -450,7 +541,9 @@ def test_the_page_shows_the_reports_if_the_outbox_cannot_be_read(
 
 
 @pytest.mark.parametrize("value", [5, "x", [5], {"a": []}, None, True])
-def test_a_badly_typed_report_is_shown_by_its_other_fields(client: TestClient, source: Source, value: object) -> None:
+def test_a_badly_typed_report_is_shown_by_its_other_fields(
+    client: TestClient, source: Source, value: object
+) -> None:
     pushed = {**dict.fromkeys(LineageReport().to_obj(), value), "failure": "the job failed"}
     source.reported = [report for report in [TaskReport.read(KEY, pushed, 5)] if report]
     sign_in(client, "viewer")
@@ -463,12 +556,18 @@ def test_the_views_of_airflow_lead_to_the_page(client: TestClient) -> None:
     destinations = {view["destination"]: view["href"] for view in SparkDatahubPlugin.external_views}
     assert set(destinations) == {"nav", "dag", "dag_run", "task_instance"}
     for href in destinations.values():
-        address = href.replace("{DAG_ID}", "shop").replace("{RUN_ID}", "manual__1").replace("{TASK_ID}", "build")
+        address = (
+            href.replace("{DAG_ID}", "shop")
+            .replace("{RUN_ID}", "manual__1")
+            .replace("{TASK_ID}", "build")
+        )
         assert client.get(f"http://airflow.example/airflow{address}").status_code == 200, address
 
 
 ATTACKS = Path(__file__).with_name("attacks.js").read_text()
-"""What a page of another origin of the same site does, to which the browser therefore gives the cookies."""
+"""What a page of another origin of the same site does, to which the browser therefore gives the
+cookies.
+"""
 
 
 @pytest.mark.slow
@@ -485,7 +584,9 @@ def test_in_a_browser_no_other_site_presses_and_no_name_runs(
         browser.driver.get(f"{server}/airflow/nothing")
         browser.driver.add_cookie({"name": "_token", "value": jwt, "path": "/"})
         browser.driver.get(evil.url)
-        framed, simple, *asked, read = browser.driver.execute_async_script(ATTACKS, page.replace("/run?", "/deliver?"))
+        framed, simple, *asked, read = browser.driver.execute_async_script(
+            ATTACKS, page.replace("/run?", "/deliver?")
+        )
         assert (framed, asked, read) == ("TypeError", ["TypeError", "opaque 0"], "TypeError")
         assert simple == "opaque 0"
         wait_until(lambda: [status for method, _, status in seen if method == "POST"] == [403] * 4)
@@ -495,20 +596,33 @@ def test_in_a_browser_no_other_site_presses_and_no_name_runs(
         browser.driver.get(page)
         shown = browser.run("return document.body.textContent")
         assert [name for name in names[:6] if name not in shown] == []
-        assert browser.run("return document.querySelectorAll('img, iframe, [onmouseover], [onerror]').length") == 0
-        assert [said for said in browser.complaints() if "/deliver?" not in said] == []  # a refusal may be logged late
+        assert (
+            browser.run(
+                "return document.querySelectorAll('img, iframe, [onmouseover], [onerror]').length"
+            )
+            == 0
+        )
+        assert [
+            said for said in browser.complaints() if "/deliver?" not in said
+        ] == []  # a refusal may be logged late
         browser.find("button[data-action^=deliver]").click()
         wait_until(sink.exists)
 
 
 def watched(app: Any, seen: list[tuple[str, bool, int]]) -> Any:
-    """Return an application that notes each request's method, whether it has the cookie, and the answer's status."""
+    """Return an application that notes each request's method, whether it has the cookie, and the
+    answer's status.
+    """
 
     async def noting(scope: Any, receive: Any, send: Any) -> None:
         async def sent(message: Any) -> None:
             if message["type"] == "http.response.start":
                 seen.append(
-                    (scope["method"], b"_token=" in dict(scope["headers"]).get(b"cookie", b""), message["status"])
+                    (
+                        scope["method"],
+                        b"_token=" in dict(scope["headers"]).get(b"cookie", b""),
+                        message["status"],
+                    )
                 )
             await send(message)
 

@@ -12,7 +12,10 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, TaskGroup, task
 
-from airflow_provider_spark_datahub.operators.child_spark import ChildSparkOperator, _PySparkLineageOperator
+from airflow_provider_spark_datahub.operators.child_spark import (
+    ChildSparkOperator,
+    _PySparkLineageOperator,
+)
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator
 from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.operators.spark_commands import SparkJDBCDatahubOperator
@@ -68,7 +71,9 @@ def some_dag(**default_args: Any) -> DAG:
         SparkSubmitOperator(task_id="submit", application="job.py", name="build")
         HouseOperator(task_id="house", application="{{ ds }}.py", name="build")
         SparkJDBCOperator(task_id="jdbc")
-        SparkSubmitOperator.partial(task_id="mapped", application="job.py").expand(application_args=[["a"], ["b"]])
+        SparkSubmitOperator.partial(task_id="mapped", application="job.py").expand(
+            application_args=[["a"], ["b"]]
+        )
         BashOperator(task_id="bash", bash_command="spark-submit x.py")
         SparkSubmitDatahubOperator(task_id="ours", datahub_conn_id="x")
 
@@ -127,21 +132,32 @@ def test_a_decorated_task_is_named_by_its_decorator(monkeypatch: pytest.MonkeyPa
     # Its connection may lead to a Spark Connect server.
     assert isinstance(pyspark, _PySparkLineageOperator)
     assert not isinstance(bash, SparkLineageOperator)
-    names = [[each["__var"]["task_type"], each["__var"].get("_operator_name")] for each in stored["dag"]["tasks"]]
+    names = [
+        [each["__var"]["task_type"], each["__var"].get("_operator_name")]
+        for each in stored["dag"]["tasks"]
+    ]
     after = DagSerialization.to_dict(one)["dag"]["tasks"]
-    assert [[each["__var"]["task_type"], each["__var"].get("_operator_name")] for each in after] == names
+    assert [
+        [each["__var"]["task_type"], each["__var"].get("_operator_name")] for each in after
+    ] == names
 
 
-def test_what_airflow_stores_of_the_dag_changes_by_the_links_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_airflow_stores_of_the_dag_changes_by_the_links_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     before = DagSerialization.to_dict(some_dag())
-    after = DagSerialization.to_dict(with_policy(some_dag(), monkeypatch, "SparkSubmitOperator, BashOperator"))
+    after = DagSerialization.to_dict(
+        with_policy(some_dag(), monkeypatch, "SparkSubmitOperator, BashOperator")
+    )
     links = {
         task["__var"]["task_id"]: task["__var"].pop("_operator_extra_links", {})
         for stored in (before, after)
         for task in stored["dag"]["tasks"]
     }
     for each in (*before["dag"]["tasks"], *after["dag"]["tasks"]):
-        each["__var"].pop("operator_extra_links", None)  # Airflow 3.0 also stores how the links of mapped tasks print
+        each["__var"].pop(
+            "operator_extra_links", None
+        )  # Airflow 3.0 also stores how the links of mapped tasks print
     assert after == before
     own = {link.name for link in LINKS}
     assert {task_id for task_id, names in links.items() if names.keys() == own} == {
@@ -180,7 +196,10 @@ def test_a_companys_operator_keeps_its_own_way(
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR", spark.jar)
     defaults = {"datahub_conn_id": "datahub_{{ dag_run.dag_id }}", "enabled": False}
     of_group: Any = {"enabled": True}
-    with DAG("file", schedule=None, default_args=defaults) as one, TaskGroup("night", default_args=of_group):
+    with (
+        DAG("file", schedule=None, default_args=defaults) as one,
+        TaskGroup("night", default_args=of_group),
+    ):
         operator_class(task_id="house", application="job.py", name="build")
     operator: Any = with_policy(one, monkeypatch, "SparkSubmitOperator").get_task("night.house")
     context = context_of(operator)
@@ -209,7 +228,9 @@ def test_options_in_default_args_that_cannot_be_rendered_do_not_fail_the_task(
     spark: FakeSpark,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one = with_policy(some_dag(datahub_conn_id="{{ nobody.knows }}"), monkeypatch, "SparkSubmitOperator")
+    one = with_policy(
+        some_dag(datahub_conn_id="{{ nobody.knows }}"), monkeypatch, "SparkSubmitOperator"
+    )
     operator: Any = one.get_task("submit")
     execute(operator, context_of(operator))
     operator.settle_lineage(context_of(operator), "success")
@@ -232,7 +253,8 @@ def test_an_operator_that_cannot_get_lineage_stays_as_it_is(
     make = policy._with_lineage
 
     def fitting_no_task(operator: Any, wanted: frozenset[str]) -> Any:
-        # Which classes have the same layout differs between versions of Airflow and Python: this one fits no task.
+        # Which classes have the same layout differs between versions of Airflow and Python: this
+        # one fits no task.
         if operator is SparkSubmitOperator:
             return type("Other", (), {"__slots__": ("other",)})
         return make(operator, wanted)

@@ -15,7 +15,8 @@ Behaviour = Callable[[socket.socket, threading.Event], None]
 
 @contextmanager
 def serving(behaviour: Behaviour) -> Iterator[str]:
-    """Serve every connection in this way; when it ends, so do its connections, whatever their clients do.
+    """Serve every connection in this way; when it ends, so do its connections, whatever their
+    clients do.
 
     :returns: its address, ``127.0.0.1:PORT``.
     """
@@ -26,9 +27,12 @@ def serving(behaviour: Behaviour) -> Iterator[str]:
         while not closing.is_set():
             with suppress(TimeoutError):
                 connection, _ = listener.accept()
-                # Shutting it down at the end does not reach the stream of TLS into which a behaviour may wrap it.
+                # Shutting it down at the end does not reach the stream of TLS into which a
+                # behaviour may wrap it.
                 connection.settimeout(HANGS)
-                thread = threading.Thread(target=_serve, args=(connection, behaviour, closing), daemon=True)
+                thread = threading.Thread(
+                    target=_serve, args=(connection, behaviour, closing), daemon=True
+                )
                 connections.append((connection, thread))
                 thread.start()
 
@@ -41,7 +45,8 @@ def serving(behaviour: Behaviour) -> Iterator[str]:
         finally:
             closing.set()
             join(acceptor)
-            # The kernel would reset them. Then Python's ssl leaves a client's socket open that is about to shake hands.
+            # The kernel would reset them. Then Python's ssl leaves a client's socket open that is
+            # about to shake hands.
             listener.setblocking(False)
             with suppress(BlockingIOError):
                 while True:
@@ -104,7 +109,9 @@ def answering(*, status: str, headers: str = "", body: bytes = b"") -> Behaviour
 
 
 def endless(head: bytes, piece: bytes, pause: float = 0.0) -> Behaviour:
-    """Answer every request with a head, then with one piece after another until the client hangs up."""
+    """Answer every request with a head, then with one piece after another until the client hangs
+    up.
+    """
 
     def behaviour(connection: socket.socket, closing: threading.Event) -> None:
         connection.recv(65536)

@@ -15,7 +15,12 @@ def catalogue(gms: GmsStandIn) -> set[str]:
     """Return every stored proposal, without the times at which the task itself ended."""
     assert gms.dropped == []
     return {
-        timeless(stored["entityUrn"], stored["aspectName"], stored["changeType"], json.loads(stored["aspect"]["value"]))
+        timeless(
+            stored["entityUrn"],
+            stored["aspectName"],
+            stored["changeType"],
+            json.loads(stored["aspect"]["value"]),
+        )
         for stored in gms.stored
     }
 

@@ -1,4 +1,6 @@
-"""The faults of the matrix in ``docs/reliability.md``: what goes wrong, and the expected end of the lineage."""
+"""The faults of the matrix in ``docs/reliability.md``: what goes wrong, and the expected end of the
+lineage.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def _url(url: str) -> Callable[[], AbstractContextManager[str]]:
     return serve
 
 
-def _server(behaviour: Behaviour, scheme: str = "http") -> Callable[[], AbstractContextManager[str]]:
+def _server(
+    behaviour: Behaviour, scheme: str = "http"
+) -> Callable[[], AbstractContextManager[str]]:
     @contextmanager
     def serve() -> Iterator[str]:
         with serving(behaviour) as address:
@@ -55,7 +59,9 @@ def _server(behaviour: Behaviour, scheme: str = "http") -> Callable[[], Abstract
     return serve
 
 
-def _status(status: int, headers: Mapping[str, str] | None = None) -> Callable[[], AbstractContextManager[str]]:
+def _status(
+    status: int, headers: Mapping[str, str] | None = None
+) -> Callable[[], AbstractContextManager[str]]:
     @contextmanager
     def serve() -> Iterator[str]:
         with GmsStandIn() as gms:
@@ -66,7 +72,12 @@ def _status(status: int, headers: Mapping[str, str] | None = None) -> Callable[[
 
 
 FAULTS = (
-    Fault("connection refused", _url(f"http://127.0.0.1:{closed_port()}"), "pending", "Connection refused"),
+    Fault(
+        "connection refused",
+        _url(f"http://127.0.0.1:{closed_port()}"),
+        "pending",
+        "Connection refused",
+    ),
     Fault("unknown host", _url("http://gms.invalid:8080"), "pending", "gms.invalid"),
     Fault("black hole: takes all, never answers", _server(black_hole), "pending", "time"),
     Fault("slow drip: a byte at a time", _server(slow_drip), "pending", "time"),
@@ -80,18 +91,31 @@ FAULTS = (
     ),
     Fault(
         "garbage: a web page",
-        _server(answering(status="200 OK", headers="Content-Type: text/html\r\n", body=b"\x00<html>\xff")),
+        _server(
+            answering(
+                status="200 OK", headers="Content-Type: text/html\r\n", body=b"\x00<html>\xff"
+            )
+        ),
         "pending",
         "this is not a DataHub GMS",
     ),
     Fault(
         "garbage: JSON of another server",
-        _server(answering(status="200 OK", headers="Content-Type: application/json\r\n", body=b'{"status": "ok"}')),
+        _server(
+            answering(
+                status="200 OK",
+                headers="Content-Type: application/json\r\n",
+                body=b'{"status": "ok"}',
+            )
+        ),
         "pending",
         "this is not a DataHub GMS",
     ),
     Fault(
-        "garbage: no HTTP", _server(lambda one, _: one.sendall(b"\x00\xff\x00 hello\r\n\r\n")), "pending", "available"
+        "garbage: no HTTP",
+        _server(lambda one, _: one.sendall(b"\x00\xff\x00 hello\r\n\r\n")),
+        "pending",
+        "available",
     ),
     Fault("400", _status(400), "quarantined", "injected 400"),
     Fault("401", _status(401), "pending", "refuses the connection's credentials"),
@@ -101,7 +125,12 @@ FAULTS = (
     Fault("413", _status(413), "quarantined", "injected 413"),
     Fault("422", _status(422), "quarantined", "injected 422"),
     Fault("429 without Retry-After", _status(429), "pending", "takes no more for now"),
-    Fault("429, Retry-After: 3600", _status(429, {"Retry-After": "3600"}), "pending", "wants a wait of 3600 s"),
+    Fault(
+        "429, Retry-After: 3600",
+        _status(429, {"Retry-After": "3600"}),
+        "pending",
+        "wants a wait of 3600 s",
+    ),
     Fault("500 to everything", _status(500), "pending", "fails (HTTP 500"),
     Fault("503", _status(503), "pending", "is not available (HTTP 503"),
 )

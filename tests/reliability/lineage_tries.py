@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
-from tests.operators.tries import FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
+from tests.operators.tries import (
+    FakeSpark,
+    TaskInstance,
+    TaskState,
+    context_of,
+    execute,
+    operator_with_lineage,
+)
 from tests.patience import BUDGETS, within
 
 CASE = "a_csv_join_agg"
@@ -21,7 +28,12 @@ SetEnvironment = Callable[[str, str], None]
 
 
 def run_attempt(
-    spark: FakeSpark, policy: str, state: TaskState, number: int = 1, budget: float = ENOUGH, task: str = ""
+    spark: FakeSpark,
+    policy: str,
+    state: TaskState,
+    number: int = 1,
+    budget: float = ENOUGH,
+    task: str = "",
 ) -> tuple[bool, dict[str, Any]]:
     """Return whether the attempt succeeded, and its report.
 
@@ -29,7 +41,12 @@ def run_attempt(
     """
     ids: dict[str, Any] = {"task_id": task} if task else {}
     operator = operator_with_lineage(
-        spark, datahub_conn_id="lineage", lineage_on_failure=policy, lineage_timeout=budget, name=task or CASE, **ids
+        spark,
+        datahub_conn_id="lineage",
+        lineage_on_failure=policy,
+        lineage_timeout=budget,
+        name=task or CASE,
+        **ids,
     )
     ti = TaskInstance(try_number=number, max_tries=10 if task else 1, **ids)
     try:
@@ -46,7 +63,9 @@ def connect(environment: SetEnvironment, **connection: Any) -> None:
 
 def prepare(folder: Path, environment: SetEnvironment) -> FakeSpark:
     """Return a Spark; all that lineage keeps is below ``folder``."""
-    environment("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    environment(
+        "AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"})
+    )
     _locate(folder, environment)
     return FakeSpark(folder, environment)
 
@@ -87,11 +106,17 @@ class FirstAttempt:
 
 
 def first_attempt(
-    folder: Path, environment: SetEnvironment, policy: str, said: str, budgets: Sequence[float] = BUDGETS
+    folder: Path,
+    environment: SetEnvironment,
+    policy: str,
+    said: str,
+    budgets: Sequence[float] = BUDGETS,
 ) -> FirstAttempt:
-    """Run the first attempt of a task; again, of another task and with more time, if the time was too short.
+    """Run the first attempt of a task; again, of another task and with more time, if the time was
+    too short.
 
-    :param said: what the report says if the time was long enough to convert the events and to meet the fault.
+    :param said: what the report says if the time was long enough to convert the events and to meet
+        the fault.
     """
     return within(
         lambda budget: _attempt_within(budget, folder, environment, policy),
@@ -100,9 +125,13 @@ def first_attempt(
     )
 
 
-def _attempt_within(budget: float, folder: Path, environment: SetEnvironment, policy: str) -> FirstAttempt:
+def _attempt_within(
+    budget: float, folder: Path, environment: SetEnvironment, policy: str
+) -> FirstAttempt:
     place = folder / f"{budget:g} s"
     place.mkdir()
     spark, state = prepare(place, environment), TaskState()
     spark.writes(CASE)
-    return FirstAttempt(place, spark, state, budget, *run_attempt(spark, policy, state, budget=budget))
+    return FirstAttempt(
+        place, spark, state, budget, *run_attempt(spark, policy, state, budget=budget)
+    )

@@ -1,4 +1,5 @@
-"""Each fault under each policy: the task ends as its policy says, waits for nothing that hangs, and loses nothing.
+"""Each fault under each policy: the task ends as its policy says, waits for nothing that hangs, and
+loses nothing.
 
 The table in ``docs/reliability.md`` lists the same faults; a test compares them.
 """
@@ -18,10 +19,24 @@ from tests.cli.commands import run as command
 from tests.operators.tries import FakeSpark, TaskState
 from tests.oracles.gms import GmsStandIn
 from tests.patience import BUDGETS, PATIENCE
-from tests.reliability.bad_servers import answering, black_hole, endless, reset_amid_the_body, serving, slow_drip
+from tests.reliability.bad_servers import (
+    answering,
+    black_hole,
+    endless,
+    reset_amid_the_body,
+    serving,
+    slow_drip,
+)
 from tests.reliability.catalogue import catalogue
 from tests.reliability.faults import FAULTS, Fault
-from tests.reliability.lineage_tries import CASE, ENOUGH, POLICIES, connect, first_attempt, run_attempt
+from tests.reliability.lineage_tries import (
+    CASE,
+    ENOUGH,
+    POLICIES,
+    connect,
+    first_attempt,
+    run_attempt,
+)
 from tests.servers.openlineage import Backend
 from tests.servers.process import closed_port
 
@@ -49,12 +64,17 @@ def test_fault(
 ) -> None:
     with fault.serve() as url:
         connect(monkeypatch.setenv, conn_type="datahub-rest", host=url)
-        # A sink that refuses proposals for good is asked about each of them, and ends when it has answered.
+        # A sink that refuses proposals for good is asked about each of them, and ends when it has
+        # answered.
         budgets = BUDGETS if fault.lineage == "pending" else (ENOUGH,)
         first = first_attempt(tmp_path, monkeypatch.setenv, policy, fault.said, budgets)
 
     report = first.report
-    assert report[{"pending": "pending", "quarantined": "rejected"}[fault.lineage]] == report["proposals"] > 0
+    assert (
+        report[{"pending": "pending", "quarantined": "rejected"}[fault.lineage]]
+        == report["proposals"]
+        > 0
+    )
     assert fault.said in first.words
     record_property("share of the budget", report["seconds"] / first.budget)
     assert report["seconds"] < first.budget + PATIENCE
@@ -75,15 +95,29 @@ def test_fault(
 
 
 def test_the_documented_matrix_is_this_one() -> None:
-    matrix = MATRIX.read_text().partition("## Fault matrix")[2].partition("\n## ")[0].partition("\n### ")[0]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in matrix.splitlines() if line.startswith("| ")]
-    documented = {(name, lineage, task) for lineage, task, names in rows[1:] for name in names.split("; ")}
+    matrix = (
+        MATRIX.read_text()
+        .partition("## Fault matrix")[2]
+        .partition("\n## ")[0]
+        .partition("\n### ")[0]
+    )
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in matrix.splitlines()
+        if line.startswith("| ")
+    ]
+    documented = {
+        (name, lineage, task) for lineage, task, names in rows[1:] for name in names.split("; ")
+    }
     outcomes = {"pending": "UP_FOR_RETRY, then success", "quarantined": "success"}
     assert documented == {(fault.name, fault.lineage, outcomes[fault.lineage]) for fault in FAULTS}
 
 
 def test_the_other_tasks_of_a_host_ask_a_server_that_is_down_no_more(
-    spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    spark: FakeSpark,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Each attempt says in one WARNING why and what to do."""
     connect(monkeypatch.setenv, conn_type="datahub-rest", host=f"http://127.0.0.1:{closed_port()}")
@@ -91,12 +125,21 @@ def test_the_other_tasks_of_a_host_ask_a_server_that_is_down_no_more(
     for number in range(3):
         capfd.readouterr()
         assert run_attempt(spark, "warn", TaskState(), task=f"task_{number}")[0]
-        (warning,) = (line for line in capfd.readouterr().out.splitlines() if "[warning" in line and "ineage" in line)
+        (warning,) = (
+            line
+            for line in capfd.readouterr().out.splitlines()
+            if "[warning" in line and "ineage" in line
+        )
         assert "Connection refused, " in warning
         assert number == 0 or "no other task of this host asks it again before " in warning
-        assert f'sees the outbox, delivers it, and "spark-datahub emit --outbox {tmp_path / "outbox"}"' in warning
+        assert (
+            f'sees the outbox, delivers it, and "spark-datahub emit --outbox {tmp_path / "outbox"}"'
+            in warning
+        )
     with GmsStandIn() as gms:
-        connect(monkeypatch.setenv, conn_type="datahub-rest", host=gms.url)  # another server is asked at once
+        connect(
+            monkeypatch.setenv, conn_type="datahub-rest", host=gms.url
+        )  # another server is asked at once
         assert run_attempt(spark, "warn", TaskState(), task="task_3")[1]["pending"] == 0
         assert any("task_3" in json.dumps(proposal) for proposal in gms.stored)
         assert gms.dropped == []
@@ -118,7 +161,9 @@ SERVERS: dict[str, Callable[[], AbstractContextManager[object]]] = {
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("serve", SERVERS.values(), ids=SERVERS)
-def test_a_client_that_says_nothing_delays_no_end(serve: Callable[[], AbstractContextManager[object]]) -> None:
+def test_a_client_that_says_nothing_delays_no_end(
+    serve: Callable[[], AbstractContextManager[object]],
+) -> None:
     with closing(socket.socket()) as silent:
         with serve() as server:
             address = urlsplit(f"//{server}" if isinstance(server, str) else getattr(server, "url"))  # noqa: B009

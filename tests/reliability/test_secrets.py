@@ -16,8 +16,23 @@ from airflow_provider_spark_datahub import conversion
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
 from tests.cases import tables
 from tests.cli.commands import run as command
-from tests.conversion.event_logs import app_ended, app_started, environment, execution, query_progressed, query_started
-from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, TaskState, context_of, execute, operator_with_lineage
+from tests.conversion.event_logs import (
+    app_ended,
+    app_started,
+    environment,
+    execution,
+    query_progressed,
+    query_started,
+)
+from tests.operators.tries import (
+    CORPUS,
+    FakeSpark,
+    TaskInstance,
+    TaskState,
+    context_of,
+    execute,
+    operator_with_lineage,
+)
 from tests.oracles.gms import GmsStandIn
 
 CANARY = "canary-5e0c7a"
@@ -66,17 +81,30 @@ def everywhere(event: dict[str, Any]) -> dict[str, Any]:
     run["spark_properties"] = {"properties": {**CONF, **by_name("property"), **texts}}
     pairs = [{"name": name, "value": value} for name, value in by_name("environment").items()]
     run["environment-properties"] = {"environmentVariables": pairs, **by_name("facet")}
-    run["spark.exception"] = {"message": all_texts("message"), "stackTrace": f"at\n{all_texts('trace')}"}
+    run["spark.exception"] = {
+        "message": all_texts("message"),
+        "stackTrace": f"at\n{all_texts('trace')}",
+    }
     run["spark_jobDetails"] = {"jobId": 1, "jobDescription": all_texts("job-description")}
-    run["spark.logicalPlan"] = {"plan": [{"options": by_name("plan"), "simpleString": all_texts("plan")}]}
-    run["unknownSourceAttribute"] = {"unknownItems": [{"name": "x", "properties": by_name("unknown")}]}
+    run["spark.logicalPlan"] = {
+        "plan": [{"options": by_name("plan"), "simpleString": all_texts("plan")}]
+    }
+    run["unknownSourceAttribute"] = {
+        "unknownItems": [{"name": "x", "properties": by_name("unknown")}]
+    }
     tags = [{"key": name, "value": value} for name, value in by_name("tag").items()]
     run["tags"] = {"tags": [*tags, {"key": "note", "value": all_texts("tag")}]}
-    job |= {"sql": {"query": all_texts("sql")}, "documentation": {"description": all_texts("documentation")}}
+    job |= {
+        "sql": {"query": all_texts("sql")},
+        "documentation": {"description": all_texts("documentation")},
+    }
     job["ownership"] = {"owners": [{"name": text} for text in texts_at("owner")]}
     for dataset in [*event.get("inputs", ()), *event.get("outputs", ())]:
         facets = dataset.setdefault("facets", {})
-        facets["dataSource"] = {"name": "jdbc", "uri": f"jdbc:mysql://u:{secret('facet')}@db:3306/shop"}
+        facets["dataSource"] = {
+            "name": "jdbc",
+            "uri": f"jdbc:mysql://u:{secret('facet')}@db:3306/shop",
+        }
         facets["documentation"] = {"description": all_texts("dataset-documentation")}
         facets["tags"] = {"tags": [*tags, *({"key": text} for text in texts_at("dataset-tag"))]}
         for field in facets.get("schema", {}).get("fields", ()):
@@ -84,8 +112,16 @@ def everywhere(event: dict[str, Any]) -> dict[str, Any]:
     if event.get("inputs"):
         plain: dict[str, Any] = {"facets": {}}
         event["inputs"] += [
-            {"namespace": f"postgres://etl:{secret('dataset')}@db:5432", "name": "shop.public.orders", **plain},
-            {"namespace": f"sqlserver://h;password={secret('dataset')}", "name": "shop.dbo.orders", **plain},
+            {
+                "namespace": f"postgres://etl:{secret('dataset')}@db:5432",
+                "name": "shop.public.orders",
+                **plain,
+            },
+            {
+                "namespace": f"sqlserver://h;password={secret('dataset')}",
+                "name": "shop.dbo.orders",
+                **plain,
+            },
             *(
                 {
                     "namespace": "wasbs://c@a",
@@ -98,7 +134,11 @@ def everywhere(event: dict[str, Any]) -> dict[str, Any]:
     return event
 
 
-SETTINGS = {"capture_spark_plan": True, "datasets": "schemas", "dataset_details": "documentation,owners,tags"}
+SETTINGS = {
+    "capture_spark_plan": True,
+    "datasets": "schemas",
+    "dataset_details": "documentation,owners,tags",
+}
 
 
 def events() -> bytes:
@@ -156,11 +196,17 @@ def _content(path: Path) -> bytes:
     return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
-def assert_nothing_leaked(tmp_path: Path, xcoms: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def assert_nothing_leaked(
+    tmp_path: Path, xcoms: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     outbox = files_below(tmp_path / "outbox")
     assert {path: leaked(path + text) for path, text in outbox.items() if leaked(path + text)} == {}
     assert leaked(json.dumps(xcoms)) == []
-    ours = [record for record in caplog.records if not record.name.startswith("airflow.providers.apache.spark")]
+    ours = [
+        record
+        for record in caplog.records
+        if not record.name.startswith("airflow.providers.apache.spark")
+    ]
     assert [record.getMessage() for record in ours if CANARY in record.getMessage()] == []
     assert [record.exc_text for record in ours if CANARY in (record.exc_text or "")] == []
 
@@ -171,7 +217,9 @@ def test_in_what_is_delivered(
     caplog.set_level(logging.DEBUG)
     xcoms = run_attempt(spark)
     assert xcoms["lineage_report"]["pending"] == 0
-    assert "shop.public.orders" in json.dumps(gms.stored)  # the dataset whose namespace holds one arrived
+    assert "shop.public.orders" in json.dumps(
+        gms.stored
+    )  # the dataset whose namespace holds one arrived
     assert leaked(json.dumps(gms.stored)) == []
     assert_nothing_leaked(tmp_path, xcoms, caplog)
 
@@ -185,13 +233,20 @@ def test_in_what_sparks_own_log_shows() -> None:
         {**environment("file:///"), "Spark Properties": by_name("log")},
         *execution(1, 1, 2, plan, description=texts, errorMessage=texts),
         query_started(name=f"paid {texts}"),
-        query_progressed(sources=[f"FileStreamSource[wasbs://c@a/in?{query}]" for query in QUERIES], sink=texts),
+        query_progressed(
+            sources=[f"FileStreamSource[wasbs://c@a/in?{query}]" for query in QUERIES], sink=texts
+        ),
         app_ended(),
     ):
         converter.add_log_event(event)
     converted = converter.finish(conversion.Ending())
-    found = "".join(proposal.to_json() for proposal in converted.proposals(conversion.LineageSettings()))
-    assert leaked(found + repr(converted.diagnostics) + "".join(converted.diagnostics.messages())) == []
+    found = "".join(
+        proposal.to_json() for proposal in converted.proposals(conversion.LineageSettings())
+    )
+    assert (
+        leaked(found + repr(converted.diagnostics) + "".join(converted.diagnostics.messages()))
+        == []
+    )
 
 
 @pytest.mark.parametrize("policy", ["warn", "retry"])
@@ -220,12 +275,17 @@ def test_in_what_is_rejected(
 
 
 def test_in_what_a_bug_of_ours_says(
-    spark: FakeSpark, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    spark: FakeSpark,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.DEBUG)
 
     def fail(*_: object, **__: object) -> None:
-        raise RuntimeError(f"jdbc:postgresql://etl:{secret('exception')}@db/shop?password={secret('exception')}")
+        raise RuntimeError(
+            f"jdbc:postgresql://etl:{secret('exception')}@db/shop?password={secret('exception')}"
+        )
 
     monkeypatch.setattr(conversion.Converter, "finish", fail)
     xcoms = run_attempt(spark)

@@ -1,4 +1,6 @@
-"""Stand-ins for EMR, EMR Serverless, EMR on EKS and Glue: their protocols and states, the runs of a real Spark."""
+"""Stand-ins for EMR, EMR Serverless, EMR on EKS and Glue: their protocols and states, the runs of a
+real Spark.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from tests.servers.s3 import S3
 _STATES = {
     "emr": ("PENDING", "RUNNING", "CANCEL_PENDING", "COMPLETED", "FAILED", "CANCELLED"),
     "applications": ("SUBMITTED", "RUNNING", "CANCELLING", "SUCCESS", "FAILED", "CANCELLED"),
-    "virtualclusters": ("SUBMITTED", "RUNNING", "CANCEL_PENDING", "COMPLETED", "FAILED", "CANCELLED"),
+    "virtualclusters": (
+        "SUBMITTED",
+        "RUNNING",
+        "CANCEL_PENDING",
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+    ),
     "glue": ("STARTING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"),
 }
 
@@ -45,21 +54,30 @@ class Aws(AnsweringServer):
     def connection(self) -> Json:
         """Return the Airflow connection to the services and to S3."""
         connection: Any = self._s3.connection()
-        places = {"endpoint_url": self.url, "service_config": {"s3": {"endpoint_url": self._s3.url}}}
+        places = {
+            "endpoint_url": self.url,
+            "service_config": {"s3": {"endpoint_url": self._s3.url}},
+        }
         return {**connection, "extra": {**connection["extra"], **places}}
 
     def answer(self, request: Request) -> Answer:
-        """Answer a call of the JSON protocol, which names itself in a header, or of the REST protocol."""
+        """Answer a call of the JSON protocol, which names itself in a header, or of the REST
+        protocol.
+        """
         body = json.loads(request.body or b"{}")
         operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
         try:
             if operation:
-                answer = getattr(self, "_" + re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower())(body)
+                answer = getattr(self, "_" + re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower())(
+                    body
+                )
             else:
                 kind, owner, *more = request.path.partition("?")[0].strip("/").split("/")
                 answer = self._rest(request.method, kind, owner, more, body)
         except UnknownError as error:
-            return Answer(400, {"__type": str(error), "message": str(error)}, {"x-amzn-ErrorType": str(error)})
+            return Answer(
+                400, {"__type": str(error), "message": str(error)}, {"x-amzn-ErrorType": str(error)}
+            )
         return Answer(200, answer)
 
     def _run(self, run_id: str, error: str) -> Run:
@@ -78,22 +96,43 @@ class Aws(AnsweringServer):
             return {}
         if not more:
             times = {"createdAt": time.time(), "updatedAt": time.time()}
-            about = {"applicationId": owner, "arn": owner, "releaseLabel": "emr-7.9.0", "type": "SPARK", **times}
+            about = {
+                "applicationId": owner,
+                "arn": owner,
+                "releaseLabel": "emr-7.9.0",
+                "type": "SPARK",
+                **times,
+            }
             return {"application": {**about, "state": self.application_state}}
         if method == "POST":
-            same = [run for run in self.runs.all.values() if run.request.get("clientToken") == body["clientToken"]]
+            same = [
+                run
+                for run in self.runs.all.values()
+                if run.request.get("clientToken") == body["clientToken"]
+            ]
             run = same[0] if same else self._submitted(kind, body)
         else:
             run = self._run(more[1], "ResourceNotFoundException")
         if method == "DELETE":
             self.runs.stop(run)
-        ids = {"id": run.id, "virtualClusterId": owner, "jobRunId": run.id, "applicationId": owner, "arn": run.id}
+        ids = {
+            "id": run.id,
+            "virtualClusterId": owner,
+            "jobRunId": run.id,
+            "applicationId": owner,
+            "arn": run.id,
+        }
         state = _name(run, kind)
         reason = {"failureReason": "USER_ERROR"} if run.state is State.FAILED else {}
-        return {**ids, "jobRun": {**ids, "state": state, "stateDetails": f"the driver is {state}", **reason}}
+        return {
+            **ids,
+            "jobRun": {**ids, "state": state, "stateDetails": f"the driver is {state}", **reason},
+        }
 
     def _submitted(self, kind: str, body: Json) -> Run:
-        driver = body["jobDriver"]["sparkSubmit" if kind == "applications" else "sparkSubmitJobDriver"]
+        driver = body["jobDriver"][
+            "sparkSubmit" if kind == "applications" else "sparkSubmitJobDriver"
+        ]
         command = ["spark-submit", *shlex.split(driver.get("sparkSubmitParameters", ""))]
         command += [driver["entryPoint"], *driver.get("entryPointArguments", ())]
         defaults: dict[str, str] = {}
@@ -110,7 +149,9 @@ class Aws(AnsweringServer):
         return {"Clusters": [{"Id": "j-1", "Name": "shop", "Status": {"State": "WAITING"}}]}
 
     def _describe_cluster(self, body: Json) -> Json:
-        return {"Cluster": {"Id": body["ClusterId"], "Name": "shop", "Status": {"State": "WAITING"}}}
+        return {
+            "Cluster": {"Id": body["ClusterId"], "Name": "shop", "Status": {"State": "WAITING"}}
+        }
 
     def _add_job_flow_steps(self, body: Json) -> Json:
         first = len(self.runs.all)
@@ -128,20 +169,33 @@ class Aws(AnsweringServer):
 
     def _describe_step(self, body: Json) -> Json:
         run = self._run(body["StepId"], "InvalidRequestException")
-        failure = {"FailureDetails": {"Reason": "Unknown Error."}} if run.state is State.FAILED else {}
-        config = {"Jar": run.request["HadoopJarStep"]["Jar"], "Args": run.request["HadoopJarStep"]["Args"]}
+        failure = (
+            {"FailureDetails": {"Reason": "Unknown Error."}} if run.state is State.FAILED else {}
+        )
+        config = {
+            "Jar": run.request["HadoopJarStep"]["Jar"],
+            "Args": run.request["HadoopJarStep"]["Args"],
+        }
         status = {"State": _name(run, "emr"), "StateChangeReason": {}, **failure}
-        return {"Step": {"Id": run.id, "Name": run.request["Name"], "Config": config, "Status": status}}
+        return {
+            "Step": {"Id": run.id, "Name": run.request["Name"], "Config": config, "Status": status}
+        }
 
     def _list_steps(self, body: Json) -> Json:
-        return {"Steps": [self._describe_step({"StepId": step})["Step"] for step in body["StepIds"]]}
+        return {
+            "Steps": [self._describe_step({"StepId": step})["Step"] for step in body["StepIds"]]
+        }
 
     def _cancel_steps(self, body: Json) -> Json:
         forced = body.get("StepCancellationOption") == "TERMINATE_PROCESS"
         for step in body["StepIds"]:
             run = self._run(step, "InvalidRequestException")
             self.runs.stop(run, signal.SIGKILL if forced else signal.SIGTERM)
-        return {"CancelStepsInfoList": [{"StepId": step, "Status": "SUBMITTED"} for step in body["StepIds"]]}
+        return {
+            "CancelStepsInfoList": [
+                {"StepId": step, "Status": "SUBMITTED"} for step in body["StepIds"]
+            ]
+        }
 
     # Glue
 
@@ -159,20 +213,36 @@ class Aws(AnsweringServer):
             defaults = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": folder}
         # The service cuts this one at blanks.
         properties = f"--conf {arguments['--conf']}".split() if arguments.get("--conf") else []
-        command = ["spark-submit", *properties, job["Command"]["ScriptLocation"], "--JOB_NAME", body["JobName"]]
-        command += [part for name, value in arguments.items() if name != "--conf" for part in (name, value)]
+        command = [
+            "spark-submit",
+            *properties,
+            job["Command"]["ScriptLocation"],
+            "--JOB_NAME",
+            body["JobName"],
+        ]
+        command += [
+            part for name, value in arguments.items() if name != "--conf" for part in (name, value)
+        ]
         run = Run(self._new_id("jr_"), body, command, defaults)
         self.runs.start(run)
         return {"JobRunId": run.id}
 
     def _get_job_run(self, body: Json) -> Json:
         run = self._run(body["RunId"], "EntityNotFoundException")
-        about = {"Id": run.id, "JobName": run.request["JobName"], "Arguments": run.request.get("Arguments", {})}
+        about = {
+            "Id": run.id,
+            "JobName": run.request["JobName"],
+            "Arguments": run.request.get("Arguments", {}),
+        }
         return {"JobRun": {**about, "JobRunState": _name(run, "glue")}}
 
     def _get_job_runs(self, body: Json) -> Json:
-        runs = [run for run in self.runs.all.values() if run.request.get("JobName") == body["JobName"]]
-        return {"JobRuns": [self._get_job_run({"RunId": run.id})["JobRun"] for run in reversed(runs)]}
+        runs = [
+            run for run in self.runs.all.values() if run.request.get("JobName") == body["JobName"]
+        ]
+        return {
+            "JobRuns": [self._get_job_run({"RunId": run.id})["JobRun"] for run in reversed(runs)]
+        }
 
     def _batch_stop_job_run(self, body: Json) -> Json:
         for run_id in body["JobRunIds"]:

@@ -33,6 +33,10 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
     certificate_file, key_file = folder / "certificate.pem", folder / "key.pem"
     certificate_file.write_bytes(built.public_bytes(serialization.Encoding.PEM))
     key_file.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
     )
     return certificate_file, key_file

@@ -38,7 +38,8 @@ _PICTURES = "SCREENSHOTS"
 def installed() -> tuple[str, str]:
     """Return the commands of the browser and of its driver.
 
-    Where one is missing the test is skipped, except in CI: there nobody reads the list of skipped tests.
+    Where one is missing the test is skipped, except in CI: there nobody reads the list of skipped
+    tests.
     """
     browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
     driver = shutil.which(_DRIVER)
@@ -63,11 +64,14 @@ class Chromium:
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         # HOME: what it writes beside its profile goes with the test's folder, too.
-        service = ChromeService(driver, log_output=str(folder / "driver.log"), env={**os.environ, "HOME": str(folder)})
+        service = ChromeService(
+            driver, log_output=str(folder / "driver.log"), env={**os.environ, "HOME": str(folder)}
+        )
         self.driver = Chrome(options, service)
 
     def open(self, page: Path, width: int | None = None) -> None:
-        """Open a file in place of the page before, as after :meth:`clear`, for a reader with light colours.
+        """Open a file in place of the page before, as after :meth:`clear`, for a reader with light
+        colours.
 
         :param width: of the window; ``None`` for the usual one.
         """
@@ -93,30 +97,44 @@ class Chromium:
     def emulate(self, *, media: str = "", scheme: str = "light") -> None:
         """Show the page as for a reader with this colour scheme, or as it is printed (``print``)."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+        self.driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"media": media, "features": features}
+        )
 
     def complaints(self) -> list[str]:
         """Return what the console has said since the last call."""
         return self._log("browser")
 
     def requests(self) -> list[str]:
-        """Return the addresses that were requested since the last call, of files and of the network."""
+        """Return the addresses that were requested since the last call, of files and of the
+        network.
+        """
         events = [json.loads(message)["message"] for message in self._log("performance")]
-        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        return [
+            event["params"]["request"]["url"]
+            for event in events
+            if event["method"] == "Network.requestWillBeSent"
+        ]
 
     def _log(self, name: str) -> list[str]:
         """Return what a log has gained since the last call."""
-        return [entry["message"] for entry in self.driver.execute("getLog", {"type": name})["value"]]
+        return [
+            entry["message"] for entry in self.driver.execute("getLog", {"type": name})["value"]
+        ]
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Run a piece of JavaScript, and return its result."""
         return self.driver.execute_script(script, *arguments)
 
     def picture(self, name: str, height: int, width: int = 1400) -> None:
-        """Write what the window shows, down to ``height`` pixels, as ``<name>.png``, if pictures are wanted."""
+        """Write what the window shows, down to ``height`` pixels, as ``<name>.png``, if pictures
+        are wanted.
+        """
         if folder := os.environ.get(_PICTURES):
             clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1050 / 1400}
-            result = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "clip": clip})
+            result = self.driver.execute_cdp_cmd(
+                "Page.captureScreenshot", {"format": "png", "clip": clip}
+            )
             (Path(folder) / f"{name}.png").write_bytes(base64.b64decode(result["data"]))
 
     def press(self, *keys: str) -> None:

@@ -23,7 +23,13 @@ class Databricks(AnsweringServer):
     def connection(self) -> Json:
         """Return the Airflow connection to it."""
         host, port = self.url.removeprefix("http://").split(":")
-        return {"conn_type": "databricks", "host": host, "port": int(port), "schema": "http", "password": "token"}
+        return {
+            "conn_type": "databricks",
+            "host": host,
+            "port": int(port),
+            "schema": "http",
+            "password": "token",
+        }
 
     def answer(self, request: Request) -> Answer:
         """Start, show or cancel a run of one task."""
@@ -33,7 +39,13 @@ class Databricks(AnsweringServer):
             return Answer(200, {"run_id": self._submit(body)})
         run_id = str(body.get("run_id") or parse_qs(url.query).get("run_id", [""])[0])
         if run_id not in self.runs.all:
-            return Answer(404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": f"Run {run_id} does not exist."})
+            return Answer(
+                404,
+                {
+                    "error_code": "RESOURCE_DOES_NOT_EXIST",
+                    "message": f"Run {run_id} does not exist.",
+                },
+            )
         run = self.runs.all[run_id]
         if url.path.endswith("/runs/cancel"):
             self.runs.stop(run)
@@ -42,7 +54,10 @@ class Databricks(AnsweringServer):
         state = {"life_cycle_state": _LIFE[run.state], "state_message": "", **result}
         page = f"{self.url}/#job/1/run/{run_id}"
         cluster = {"cluster_instance": {"cluster_id": f"cluster-{run_id}"}}
-        return Answer(200, {"run_id": int(run_id), "job_id": 1, "run_page_url": page, "state": state, **cluster})
+        return Answer(
+            200,
+            {"run_id": int(run_id), "job_id": 1, "run_page_url": page, "state": state, **cluster},
+        )
 
     def _submit(self, body: Json) -> int:
         task: Json = next(iter(body.get("tasks", ())), body)

@@ -39,7 +39,9 @@ class Dataproc:
 
     def _SubmitJob(self, request: Any, context: Any) -> bytes:  # noqa: N802 (the protocol's names)
         job = self._v1.Job.to_dict(request.job, always_print_fields_with_no_presence=False)
-        properties = next(work for name, work in job.items() if name.endswith("_job")).get("properties", {})
+        properties = next(work for name, work in job.items() if name.endswith("_job")).get(
+            "properties", {}
+        )
         return self._job(self._start(request.job.reference.job_id, job, properties, context))
 
     def _GetJob(self, request: Any, context: Any) -> bytes:  # noqa: N802
@@ -51,7 +53,11 @@ class Dataproc:
 
     def _job(self, run: Run) -> bytes:
         status = {"state": self._v1.JobStatus.State[_JOB[run.state]]}
-        return bytes(self._v1.Job.serialize({**run.request, "reference": {"job_id": run.id}, "status": status}))
+        return bytes(
+            self._v1.Job.serialize(
+                {**run.request, "reference": {"job_id": run.id}, "status": status}
+            )
+        )
 
     def _CreateBatch(self, request: Any, context: Any) -> bytes:  # noqa: N802
         batch = self._v1.Batch.to_dict(request.batch, always_print_fields_with_no_presence=False)
@@ -59,7 +65,9 @@ class Dataproc:
         return self._operation(self._start(request.batch_id, batch, properties, context))
 
     def _operation(self, run: Run) -> bytes:
-        operation = self._operations.Operation(name=f"operations/{run.id}", done=run.state >= State.SUCCEEDED)
+        operation = self._operations.Operation(
+            name=f"operations/{run.id}", done=run.state >= State.SUCCEEDED
+        )
         about = self._v1.BatchOperationMetadata(batch=f"batches/{run.id}")
         operation.metadata.Pack(self._v1.BatchOperationMetadata.pb(about))
         return bytes(operation.SerializeToString())
@@ -67,7 +75,9 @@ class Dataproc:
     def _GetBatch(self, request: Any, context: Any) -> bytes:  # noqa: N802
         run = self._run(request.name, context)
         state = self._v1.Batch.State[_BATCH[run.state]]
-        return bytes(self._v1.Batch.serialize({**run.request, "name": request.name, "state": state}))
+        return bytes(
+            self._v1.Batch.serialize({**run.request, "name": request.name, "state": state})
+        )
 
     def _GetOperation(self, request: Any, context: Any) -> bytes:  # noqa: N802
         return self._operation(self._run(request.name, context))
@@ -80,7 +90,9 @@ class Dataproc:
         run = self.runs.all.get(name.rpartition("/")[2])
         return run or context.abort(grpc.StatusCode.NOT_FOUND, f"Not found: {name}")
 
-    def _start(self, run_id: str, request: Json, properties: Mapping[str, str], context: Any) -> Run:
+    def _start(
+        self, run_id: str, request: Json, properties: Mapping[str, str], context: Any
+    ) -> Run:
         if run_id in self.runs.all:
             context.abort(grpc.StatusCode.ALREADY_EXISTS, f"Already exists: {run_id}")
         run = Run(run_id or f"run-{len(self.runs.all)}", request, _command(request, properties))
@@ -89,14 +101,20 @@ class Dataproc:
 
 
 def _command(request: Json, properties: Mapping[str, str]) -> list[str]:
-    kind, work = next((name, work) for name, work in request.items() if name.endswith(("_job", "_batch")))
+    kind, work = next(
+        (name, work) for name, work in request.items() if name.endswith(("_job", "_batch"))
+    )
     options = [part for name, value in properties.items() for part in ("--conf", f"{name}={value}")]
     for field, option in _OPTIONS.items():
         value = work.get(field)
         options += [option, value if isinstance(value, str) else ",".join(value)] if value else []
     if "sql" in kind:
         queries = work.get("query_list", {}).get("queries")
-        return ["spark-sql", *options, *(("-e", ";".join(queries)) if queries else ("-f", work["query_file_uri"]))]
+        return [
+            "spark-sql",
+            *options,
+            *(("-e", ";".join(queries)) if queries else ("-f", work["query_file_uri"])),
+        ]
     main = work.get("main_python_file_uri") or work.get("main_jar_file_uri") or "spark-internal"
     return ["spark-submit", *options, main, *work.get("args", ())]
 
@@ -110,8 +128,12 @@ def dataproc(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def client(kind: str, infix: str, transport: str, channel: Any) -> Any:
         module = f"google.cloud.dataproc_v1.services.{kind.lower()}_controller"
-        connected = getattr(import_module(f"{module}.transports"), f"{kind}Controller{transport}Transport")
-        return getattr(import_module(module), f"{kind}Controller{infix}Client")(transport=connected(channel=channel))
+        connected = getattr(
+            import_module(f"{module}.transports"), f"{kind}Controller{transport}Transport"
+        )
+        return getattr(import_module(module), f"{kind}Controller{infix}Client")(
+            transport=connected(channel=channel)
+        )
 
     for kind in ("Job", "Batch"):
 
@@ -123,7 +145,9 @@ def dataproc(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
         monkeypatch.setattr(hooks.DataprocHook, f"get_{kind.lower()}_client", of_hook)
         monkeypatch.setattr(hooks.DataprocAsyncHook, f"get_{kind.lower()}_client", of_trigger)
-    monkeypatch.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", '{"conn_type": "google_cloud_platform"}')
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", '{"conn_type": "google_cloud_platform"}'
+    )
     server.start()
     try:
         yield

@@ -41,7 +41,9 @@ def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcs]:
 
 @pytest.fixture(params=["s3", "gcs"])
 def lake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the address of a bucket of the test's own, in each store in turn, behind the connection ``lake``."""
+    """Return the address of a bucket of the test's own, in each store in turn, behind the
+    connection ``lake``.
+    """
     server: S3 | Gcs = request.getfixturevalue(request.param)
     bucket = f"lineage-{uuid.uuid4().hex}"
     server.make_bucket(bucket)

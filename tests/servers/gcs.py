@@ -10,7 +10,8 @@ import requests
 
 from tests.servers.process import Server, files_of, free_port
 
-# Otherwise gcsfs asks first, over gRPC, which the server has not, of what kind a bucket is, and waits for a minute.
+# Otherwise gcsfs asks first, over gRPC, which the server has not, of what kind a bucket is, and
+# waits for a minute.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
 
@@ -22,12 +23,24 @@ class Gcs(Server):
     def __init__(self, folder: Path) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        command = [_binary(), "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
+        command = [
+            _binary(),
+            "-backend",
+            "memory",
+            "-scheme",
+            "http",
+            "-host",
+            "127.0.0.1",
+            "-port",
+            str(port),
+        ]
         names = ["-public-host", f"127.0.0.1:{port}", "-external-url", self.url]
         super().__init__([*command, *names], self._answering, folder / "gcs.log")
 
     def make_bucket(self, name: str) -> None:
-        requests.post(f"{self.url}/storage/v1/b", json={"name": name}, timeout=20).raise_for_status()
+        requests.post(
+            f"{self.url}/storage/v1/b", json={"name": name}, timeout=20
+        ).raise_for_status()
 
     def connection(self, **changes: object) -> dict[str, object]:
         """Return the Airflow connection that reaches it."""
@@ -42,7 +55,8 @@ class Gcs(Server):
             "storage.root.url": self.url,
             "auth.type": "UNAUTHENTICATED",
             "operation.move.enable": "false",  # the server cannot move objects
-            # Google's connector cannot read the units of the defaults that Hadoop 3.5 has for its own.
+            # Google's connector cannot read the units of the defaults that Hadoop 3.5 has for its
+            # own.
             "block.size": "67108864",
             "rewrite.max.chunk.size": "536870912",
             "outputstream.buffer.size": "8388608",

@@ -1,4 +1,6 @@
-"""Apache Kafka: one broker in KRaft mode, with a plain listener and one that wants TLS and a password."""
+"""Apache Kafka: one broker in KRaft mode, with a plain listener and one that wants TLS and a
+password.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from datahub.metadata.schemas import getMetadataChangeProposalSchema
@@ -56,7 +65,14 @@ class Kafka(Server):
         self._properties.write_text(_configuration(folder, ports, self.ca, key))
         # Its own client logs every failed attempt to reach a broker that is still starting.
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        command = [java(), *_JVM, "-cp", f"{files_of('kafka')}/*", "kafka.Kafka", str(self._properties)]
+        command = [
+            java(),
+            *_JVM,
+            "-cp",
+            f"{files_of('kafka')}/*",
+            "kafka.Kafka",
+            str(self._properties),
+        ]
         super().__init__(command, self._answering, folder / "kafka.log")
         self._format()
 
@@ -65,7 +81,9 @@ class Kafka(Server):
         name = f"proposals-{uuid.uuid4().hex[:8]}"
         topic = NewTopic(name, num_partitions=2, replication_factor=1, config=configuration)
         self._admin.create_topics([topic], operation_timeout=20)[name].result(20)
-        self.messages(name)  # until it can be read, its partitions have no leader that takes anything
+        self.messages(
+            name
+        )  # until it can be read, its partitions have no leader that takes anything
         return name
 
     def messages(self, topic: str) -> list[Message]:
@@ -75,15 +93,21 @@ class Kafka(Server):
     def contents(self, topic: str) -> list[tuple[bytes, bytes]]:
         """Return the keys and values of a topic's messages, each partition in its order.
 
-        A mark behind the last message shows where the end is, rather than the high watermark: after a kill, a broker
-        begins with the checkpoint of it, which may be zero.
+        A mark behind the last message shows where the end is, rather than the high watermark: after
+        a kill, a broker begins with the checkpoint of it, which may be zero.
         """
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": uuid.uuid4().hex, "log_level": 0})
+        consumer = Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": uuid.uuid4().hex, "log_level": 0}
+        )
         until = time.monotonic() + 20
         try:
             while True:
                 try:
-                    return [one for partition in (0, 1) for one in self._partition(consumer, topic, partition)]
+                    return [
+                        one
+                        for partition in (0, 1)
+                        for one in self._partition(consumer, topic, partition)
+                    ]
                 except KafkaException:
                     if time.monotonic() > until:
                         raise
@@ -91,7 +115,9 @@ class Kafka(Server):
         finally:
             consumer.close()
 
-    def _partition(self, consumer: Consumer, topic: str, partition: int) -> list[tuple[bytes, bytes]]:
+    def _partition(
+        self, consumer: Consumer, topic: str, partition: int
+    ) -> list[tuple[bytes, bytes]]:
         end = self._mark_end(topic, partition)
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         found: list[tuple[bytes, bytes]] = []
@@ -109,8 +135,12 @@ class Kafka(Server):
     def _mark_end(self, topic: str, partition: int) -> int:
         """Append a mark to a partition, and return its offset."""
         ends: list[Any] = []
-        producer = Producer({"bootstrap.servers": self.bootstrap, "message.timeout.ms": 20_000, "log_level": 0})
-        producer.produce(topic, key=_MARK, partition=partition, on_delivery=lambda *report: ends.append(report))
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "message.timeout.ms": 20_000, "log_level": 0}
+        )
+        producer.produce(
+            topic, key=_MARK, partition=partition, on_delivery=lambda *report: ends.append(report)
+        )
         producer.flush(20)
         if not ends or ends[0][0] is not None:
             raise KafkaException(ends[0][0] if ends else KafkaError(KafkaError._MSG_TIMED_OUT))
@@ -123,7 +153,14 @@ class Kafka(Server):
             return False
 
     def _format(self) -> None:
-        command = [java(), *_JVM, "-cp", f"{files_of('kafka')}/*", "kafka.tools.StorageTool", "format"]
+        command = [
+            java(),
+            *_JVM,
+            "-cp",
+            f"{files_of('kafka')}/*",
+            "kafka.tools.StorageTool",
+            "format",
+        ]
         command += ["-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._properties)]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode != 0:
@@ -166,7 +203,8 @@ def _configuration(folder: Path, ports: tuple[int, int, int], certificate: Path,
         "num.io.threads": "2",
         "num.network.threads": "1",
         "broker.heartbeat.interval.ms": "300",
-        "broker.session.timeout.ms": "1000",  # for so long a broker that was killed cannot come back
+        # for so long a broker that was killed cannot come back
+        "broker.session.timeout.ms": "1000",
         "log.cleaner.dedupe.buffer.size": "2097152",  # its default takes 128 MB of memory
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())

@@ -24,10 +24,21 @@ class Livy(AnsweringServer):
 
     def post(self, batch: Json) -> Json:
         self.batches.append(batch)
-        options = [part for name, value in batch.get("conf", {}).items() for part in ("--conf", f"{name}={value}")]
+        options = [
+            part
+            for name, value in batch.get("conf", {}).items()
+            for part in ("--conf", f"{name}={value}")
+        ]
         options += ["--jars", ",".join(batch["jars"])] if batch.get("jars") else []
         options += ["--name", batch["name"]] if batch.get("name") else []
-        command = ["spark-submit", "--master", "local[1]", *options, batch["file"], *map(str, batch.get("args", []))]
+        command = [
+            "spark-submit",
+            "--master",
+            "local[1]",
+            *options,
+            batch["file"],
+            *map(str, batch.get("args", [])),
+        ]
         with self._log.open("ab") as log:
             self._processes.append(subprocess.Popen(command, stdout=log, stderr=log))
         return self.show(len(self.batches) - 1)
@@ -35,7 +46,14 @@ class Livy(AnsweringServer):
     def show(self, number: int) -> Json:
         code = self._processes[number].poll()
         state = "running" if code is None else "dead" if code else "success"
-        return {"id": number, "state": state, "appId": f"app-{number}", "log": [], "total": 0, "from": 0}
+        return {
+            "id": number,
+            "state": state,
+            "appId": f"app-{number}",
+            "log": [],
+            "total": 0,
+            "from": 0,
+        }
 
     def delete(self, number: int) -> Json:
         self._processes[number].kill()

@@ -16,7 +16,8 @@ from tests.patience import join
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """Server for a ``with`` block; when it ends, so do its threads and connections, whatever the clients do.
+    """Server for a ``with`` block; when it ends, so do its threads and connections, whatever the
+    clients do.
 
     :ivar url: its address, without a slash at its end.
     """
@@ -30,14 +31,20 @@ class LoopbackServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self._thread = threading.Thread(
-            target=self.serve_forever, name=f"server at {self.url}", kwargs={"poll_interval": 0.02}, daemon=True
+            target=self.serve_forever,
+            name=f"server at {self.url}",
+            kwargs={"poll_interval": 0.02},
+            daemon=True,
         )
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer the requests of a connection in a thread of its own."""
         name = f"connection from {client_address} to {self.url}"
         thread = threading.Thread(
-            target=self.process_request_thread, name=name, args=(request, client_address), daemon=True
+            target=self.process_request_thread,
+            name=name,
+            args=(request, client_address),
+            daemon=True,
         )
         with self._lock:
             self._connections[request] = thread

@@ -1,7 +1,9 @@
-"""Runs of managed Spark services, each a real ``spark-submit`` on this machine with the service's own defaults.
+"""Runs of managed Spark services, each a real ``spark-submit`` on this machine with the service's
+own defaults.
 
-A driver has what a service gives it: the service's ``spark-defaults.conf``, S3A under ``s3://`` and the role's keys.
-What ``spark-submit`` gets is what the request says, but for master and deploy mode: there is no YARN here.
+A driver has what a service gives it: the service's ``spark-defaults.conf``, S3A under ``s3://`` and
+the role's keys. What ``spark-submit`` gets is what the request says, but for master and deploy
+mode: there is no YARN here.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class State(IntEnum):
 
 @dataclass(eq=False)
 class Run:
-    """A run of ``command``, as ``request`` asked for it, with ``defaults`` over those of the service."""
+    """A run of ``command``, as ``request`` asked for it, with ``defaults`` over those of the
+    service.
+    """
 
     id: str
     request: Json
@@ -47,7 +51,9 @@ class Run:
 
 
 class Runs:
-    """The runs of a service. :ivar folder: has a folder for each, with what the driver printed in ``driver.log``."""
+    """The runs of a service. :ivar folder: has a folder for each, with what the driver printed in
+    ``driver.log``.
+    """
 
     def __init__(self, folder: Path, s3: S3, gcs: Gcs | None = None) -> None:
         self.folder = folder
@@ -64,7 +70,11 @@ class Runs:
             **(gcs.spark_properties() if gcs else {}),
         }
         self._env = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(_OF_THE_WORKER)},
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(_OF_THE_WORKER)
+            },
             "PATH": f"{_SPARK / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "PYSPARK_PYTHON": str(_SPARK / "bin/python"),
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -76,7 +86,9 @@ class Runs:
     def start(self, *runs: Run) -> None:
         """Start them, one after the other."""
         self.all.update({run.id: run for run in runs})
-        thread = threading.Thread(target=self._run, args=runs, name=f"runs {[run.id for run in runs]}", daemon=True)
+        thread = threading.Thread(
+            target=self._run, args=runs, name=f"runs {[run.id for run in runs]}", daemon=True
+        )
         self._threads.append(thread)
         thread.start()
 
@@ -116,7 +128,9 @@ class Runs:
         command = list(_without_yarn(run.command))
         with (folder / "driver.log").open("wb") as log:
             env = {**self._env, "SPARK_CONF_DIR": str(folder)}
-            return subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen(
+                command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
+            )
 
     def __enter__(self) -> Self:
         return self

@@ -38,7 +38,9 @@ def files_of(server: str) -> Path:
 
 def free_port() -> int:
     """Return a port for a server that starts soon: none that the system gives to others meanwhile."""
-    lowest_given, _ = (int(port) for port in Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    lowest_given, _ = (
+        int(port) for port in Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    )
     while True:
         port = random.randrange(_FIRST_PORT, lowest_given)
         with socket.socket() as probe, suppress(OSError):
@@ -65,7 +67,14 @@ class Server:
     :param log: what it prints.
     """
 
-    def __init__(self, command: Sequence[str], answers: Callable[[], bool], log: Path, *, seconds: float = 180) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        answers: Callable[[], bool],
+        log: Path,
+        *,
+        seconds: float = 180,
+    ) -> None:
         self._command = command
         self._answers = answers
         self._log = log
@@ -76,13 +85,19 @@ class Server:
         """Start it and wait until it answers."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         until = time.monotonic() + self._seconds
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until:
                 self.stop()
-                raise ServerError(f"{self._command[0]} does not answer:\n{self._log.read_text()[-3000:]}")
+                raise ServerError(
+                    f"{self._command[0]} does not answer:\n{self._log.read_text()[-3000:]}"
+                )
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -122,6 +137,9 @@ class Server:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()

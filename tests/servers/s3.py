@@ -40,8 +40,18 @@ class S3(Server):
             "jclouds.credential=unused\n"
         )
         jar = files_of("s3") / "s3proxy-2.9.0-jar-with-dependencies.jar"
-        command = [java(), "-Xmx32m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", str(jar)]
-        super().__init__([*command, "--properties", str(properties)], self._answering, folder / "s3.log")
+        command = [
+            java(),
+            "-Xmx32m",
+            "-Xss256k",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-jar",
+            str(jar),
+        ]
+        super().__init__(
+            [*command, "--properties", str(properties)], self._answering, folder / "s3.log"
+        )
 
     def make_bucket(self, name: str) -> Path:
         """Make a bucket, and return its folder."""
@@ -52,7 +62,13 @@ class S3(Server):
     def connection(self, **changes: object) -> dict[str, object]:
         """Return the Airflow connection that reaches it."""
         extra = {"endpoint_url": self.url, "region_name": "us-east-1"}
-        return {"conn_type": "aws", "login": ACCESS_KEY, "password": SECRET_KEY, "extra": extra, **changes}
+        return {
+            "conn_type": "aws",
+            "login": ACCESS_KEY,
+            "password": SECRET_KEY,
+            "extra": extra,
+            **changes,
+        }
 
     def _answering(self) -> bool:
         try:

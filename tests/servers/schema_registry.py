@@ -19,8 +19,20 @@ class SchemaRegistry(Server):
         port = free_port()
         self.url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
         runner = files_of("schema-registry") / "apicurio-registry-app-2.6.13.Final-runner.jar"
-        command = [java(), "-Xms16m", "-Xmx80m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        command += ["-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}", "-jar", str(runner)]
+        command = [
+            java(),
+            "-Xms16m",
+            "-Xmx80m",
+            "-Xss256k",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+        ]
+        command += [
+            "-Dquarkus.http.host=127.0.0.1",
+            f"-Dquarkus.http.port={port}",
+            "-jar",
+            str(runner),
+        ]
         super().__init__(command, self._answering, folder / "schema-registry.log")
 
     def _answering(self) -> bool:
@@ -38,4 +50,6 @@ class SchemaRegistry(Server):
         """Make ``schema`` the subject's, which later ones must be compatible with."""
         versions = f"{self.url}/subjects/{subject}/versions"
         requests.post(versions, json={"schema": schema}, timeout=10).raise_for_status()
-        requests.put(f"{self.url}/config/{subject}", json={"compatibility": "BACKWARD"}, timeout=10).raise_for_status()
+        requests.put(
+            f"{self.url}/config/{subject}", json={"compatibility": "BACKWARD"}, timeout=10
+        ).raise_for_status()

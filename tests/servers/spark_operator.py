@@ -1,7 +1,8 @@
-"""A stand-in for the Spark operator of a Kubernetes cluster that runs the ``spark-submit`` of its PATH.
+"""A stand-in for the Spark operator of a Kubernetes cluster that runs the ``spark-submit`` of its
+PATH.
 
-Its arguments are those that the Spark operator makes of a ``SparkApplication`` (``submission.go`` of kubeflow's
-spark-operator), but for what concerns pods: the driver runs here.
+Its arguments are those that the Spark operator makes of a ``SparkApplication`` (``submission.go``
+of kubeflow's spark-operator), but for what concerns pods: the driver runs here.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def submit_arguments(name: str, spec: Mapping[str, Any]) -> list[str]:
     properties = dict(spec.get("sparkConf", {}))
     if java_options := spec.get("driver", {}).get("javaOptions"):
         properties["spark.driver.extraJavaOptions"] = java_options
-    arguments += [part for key, value in properties.items() for part in ("--conf", f"{key}={value}")]
+    arguments += [
+        part for key, value in properties.items() for part in ("--conf", f"{key}={value}")
+    ]
     return [*arguments, spec["mainApplicationFile"], *spec.get("arguments", ())]
 
 
@@ -51,7 +54,9 @@ def spark_operator(monkeypatch: pytest.MonkeyPatch, log: Path) -> Iterator[Seque
         created.append(manifest)
         command = ["spark-submit", *submit_arguments(self.name, manifest["spec"])]
         with log.open("ab") as output:
-            self.code = subprocess.run(command, stdout=output, stderr=output, check=False, timeout=300).returncode
+            self.code = subprocess.run(
+                command, stdout=output, stderr=output, check=False, timeout=300
+            ).returncode
         return None, None
 
     def wait(self: Any, context: Any) -> str:  # noqa: ARG001 (the operator's signature)
@@ -59,7 +64,9 @@ def spark_operator(monkeypatch: pytest.MonkeyPatch, log: Path) -> Iterator[Seque
             raise AirflowException(f"Pod returned a failure, code {self.launcher.code}")
         return "done"
 
-    monkeypatch.setattr(launcher, "__init__", lambda self, **given: self.__dict__.update(given, pod_spec=None))
+    monkeypatch.setattr(
+        launcher, "__init__", lambda self, **given: self.__dict__.update(given, pod_spec=None)
+    )
     monkeypatch.setattr(launcher, "start_spark_job", start)
     monkeypatch.setattr(operators, "find_spark_job", lambda *_, **__: None)
     for attribute in ("client", "custom_obj_api"):

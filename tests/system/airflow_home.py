@@ -55,7 +55,11 @@ def spark_home() -> Path:
     :raises RuntimeError: if it or the OpenLineage jar is missing.
     """
     homes = sorted(SPARK_ENV.glob("lib/python3*/site-packages/pyspark"))
-    missing = [str(path) for path in (SPARK_ENV / "bin/spark-submit", OPENLINEAGE_JAR) if not path.is_file()]
+    missing = [
+        str(path)
+        for path in (SPARK_ENV / "bin/spark-submit", OPENLINEAGE_JAR)
+        if not path.is_file()
+    ]
     if missing or not homes:
         raise RuntimeError(f"{', '.join(missing) or 'pyspark'} is not there: run `make setup`")
     return homes[0]
@@ -77,7 +81,8 @@ class DagTest:
 
     :param succeeded: how the DAG run ended.
     :param output: everything it printed, the logs of its tasks included.
-    :param reports: the ``LineageReport`` of every attempt, by ``<task id>[<map index>] try <number>``.
+    :param reports: the ``LineageReport`` of every attempt, by ``<task id>[<map index>] try
+        <number>``.
     :param folder: that of its data.
     """
 
@@ -137,7 +142,8 @@ class AirflowHome:
     def scheduling(
         self, folder: Path, dags: str, connections: Mapping[str, Json], **variables: object
     ) -> Iterator[AirflowHome]:
-        """Run a scheduler, a triggerer, an API server and a DAG processor as processes, on a database of their own.
+        """Run a scheduler, a triggerer, an API server and a DAG processor as processes, on a
+        database of their own.
 
         :param folder: their home; and for the package's outbox and events.
         :param dags: the only file of ``dags/`` that they know.
@@ -163,7 +169,17 @@ class AirflowHome:
         home._migrate()
         with ExitStack() as processes:
             for command in (
-                ("api-server", "--apps", "execution", "--host", "127.0.0.1", "--port", port, "--workers", "1"),
+                (
+                    "api-server",
+                    "--apps",
+                    "execution",
+                    "--host",
+                    "127.0.0.1",
+                    "--port",
+                    port,
+                    "--workers",
+                    "1",
+                ),
                 ("dag-processor",),
                 ("scheduler", "--skip-serve-logs"),
                 ("triggerer", "--skip-serve-logs"),
@@ -193,20 +209,29 @@ class AirflowHome:
         settings = {
             "AIRFLOW__API__BASE_URL": url,
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": passwords,
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in users.items()),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(
+                f"{user}:{role}" for user, role in users.items()
+            ),
         }
         command = ("api-server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1")
-        with self.warm.background(command, self._environment_with(connections, {**settings, **variables}), folder, log):
+        with self.warm.background(
+            command, self._environment_with(connections, {**settings, **variables}), folder, log
+        ):
             end = time.monotonic() + SERVER_SECONDS
             while status_of(f"{url}/api/v2/version") != 200:
                 assert time.monotonic() < end, log.read_text()[-5000:]
                 time.sleep(0.2)
             yield url
 
-    def _environment_with(self, connections: Mapping[str, Json], variables: Mapping[str, object]) -> dict[str, str]:
+    def _environment_with(
+        self, connections: Mapping[str, Json], variables: Mapping[str, object]
+    ) -> dict[str, str]:
         return {
             **self.environment,
-            **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(connection) for name, connection in connections.items()},
+            **{
+                f"AIRFLOW_CONN_{name.upper()}": json.dumps(connection)
+                for name, connection in connections.items()
+            },
             **{name: str(value) for name, value in variables.items()},
         }
 
@@ -215,7 +240,10 @@ class AirflowHome:
         end = time.monotonic() + SCHEDULER_SECONDS
         while not check():
             if time.monotonic() > end:
-                logs = [f"{log}:\n{log.read_text(errors='replace')[-5000:]}" for log in self.folder.glob("*.log")]
+                logs = [
+                    f"{log}:\n{log.read_text(errors='replace')[-5000:]}"
+                    for log in self.folder.glob("*.log")
+                ]
                 raise AssertionError("\n".join(sorted(logs)))
             time.sleep(0.2)
 
@@ -241,8 +269,10 @@ class AirflowHome:
         """Run a DAG of ``dags/``.
 
         :param folder: holds the data that its tasks read and write, and its outbox and events.
-        :param connections: Airflow's connections, beside ``spark_default``; default: a file as ``datahub_file``.
-        :param fresh: in a process of its own, which takes longer: a warm one keeps what Airflow reads when it starts.
+        :param connections: Airflow's connections, beside ``spark_default``; default: a file as
+            ``datahub_file``.
+        :param fresh: in a process of its own, which takes longer: a warm one keeps what Airflow
+            reads when it starts.
         :param variables: environment variables.
         """
         reports = folder / "reports"
@@ -273,22 +303,30 @@ class AirflowHome:
     def add_connection(self, name: str, conn_type: str, host: str) -> None:
         """Put a connection into the database, and nowhere else."""
         fields = ("--conn-type", conn_type, "--conn-host", host)
-        code, output = self._airflow("connections", "add", name, *fields, environment=self.environment)
+        code, output = self._airflow(
+            "connections", "add", name, *fields, environment=self.environment
+        )
         assert code == 0, output
 
     def connection(self, name: str) -> Json:
         """Return a connection of the database as it is, with its secrets."""
         exported = self.folder / "connections.json"
-        code, output = self._airflow("connections", "export", str(exported), environment=self.environment)
+        code, output = self._airflow(
+            "connections", "export", str(exported), environment=self.environment
+        )
         assert code == 0, output
         return dict(json.loads(exported.read_text())[name])
 
     def asset_events(self, dag_id: str) -> list[tuple[str, Json]]:
         """Return URI and extra of the asset events that the tasks of a DAG made, in their order."""
         query = (
-            "select uri, event.extra from asset_event event join asset on asset.id = asset_id where source_dag_id = ?"
+            "select uri, event.extra from asset_event event join asset on asset.id = asset_id "
+            "where source_dag_id = ?"
         )
-        return [(uri, json.loads(extra)) for uri, extra in self.query(f"{query} order by event.id", dag_id)]
+        return [
+            (uri, json.loads(extra))
+            for uri, extra in self.query(f"{query} order by event.id", dag_id)
+        ]
 
     def spark_datahub(self, *arguments: str, **variables: object) -> tuple[int, str]:
         """Return the exit status of ``spark-datahub`` and its standard output.
@@ -296,7 +334,12 @@ class AirflowHome:
         :param variables: environment variables.
         """
         done = subprocess.run(
-            [sys.executable, "-c", "from airflow_provider_spark_datahub.cli import app_main; app_main()", *arguments],
+            [
+                sys.executable,
+                "-c",
+                "from airflow_provider_spark_datahub.cli import app_main; app_main()",
+                *arguments,
+            ],
             env=self._environment_with({}, variables),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
@@ -315,14 +358,17 @@ class AirflowHome:
 
 @dataclass(frozen=True)
 class WarmAirflow:
-    """Connection to the process that has imported Airflow, and forks for each command (``warm_airflow.py``)."""
+    """Connection to the process that has imported Airflow, and forks for each command
+    (``warm_airflow.py``).
+    """
 
     channel: IO[str]
 
     @classmethod
     @contextmanager
     def connect(cls, environment: Mapping[str, str], address: Path) -> Iterator[WarmAirflow]:
-        """Connect to the process of all workers, which the first one starts, and which ends after the last one.
+        """Connect to the process of all workers, which the first one starts, and which ends after
+        the last one.
 
         :param address: its Unix socket.
         """
@@ -330,15 +376,26 @@ class WarmAirflow:
             with address.with_suffix(".lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if not address.exists():
-                    command = [sys.executable, "-P", str(Path(__file__).parent / "warm_airflow.py"), str(address)]
+                    command = [
+                        sys.executable,
+                        "-P",
+                        str(Path(__file__).parent / "warm_airflow.py"),
+                        str(address),
+                    ]
                     subprocess.run(
-                        command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True
+                        command,
+                        env=dict(environment),
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        check=True,
                     )
                 connection.connect(str(address))
             with connection.makefile("rw") as channel:
                 yield cls(channel)
 
-    def run(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> int:
+    def run(
+        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
+    ) -> int:
         """Return the exit status of ``airflow`` with these arguments."""
         return self._ask(arguments, environment, folder, log, background=False)
 
@@ -346,7 +403,9 @@ class WarmAirflow:
     def background(
         self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
     ) -> Iterator[None]:
-        """Run ``airflow`` with these arguments while this lasts; then it and its children are killed."""
+        """Run ``airflow`` with these arguments while this lasts; then it and its children are
+        killed.
+        """
         process_id = self._ask(arguments, environment, folder, log, background=True)
         try:
             yield
@@ -355,7 +414,13 @@ class WarmAirflow:
                 os.killpg(process_id, signal.SIGKILL)
 
     def _ask(
-        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path, *, background: bool
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        log: Path,
+        *,
+        background: bool,
     ) -> int:
         command = {
             "arguments": arguments,
@@ -377,7 +442,8 @@ def _environment(folder: Path) -> dict[str, str]:
         **kept,
         "AIRFLOW_HOME": str(folder),
         "AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).parent / "dags"),
-        # Otherwise only the process that writes airflow.cfg has a key: the warm one has read the configuration before.
+        # Otherwise only the process that writes airflow.cfg has a key: the warm one has read the
+        # configuration before.
         "AIRFLOW__CORE__FERNET_KEY": urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",

@@ -56,7 +56,9 @@ def task_job(dag_id: str, task_id: str) -> str:
 
 
 def spark_job(dag_id: str, task_id: str, name: str | None = None) -> str:
-    """Return the DataJob of a task's Spark application, by default of one that is named after the task."""
+    """Return the DataJob of a task's Spark application, by default of one that is named after the
+    task.
+    """
     return f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name or task_id},default),{dag_id}.{task_id})"
 
 
@@ -87,7 +89,11 @@ class Catalogue:
         """Return the aspect's values in the order they arrived, repeated ones once."""
         found: list[Any] = []
         for one in self.proposals:
-            if (one["entityUrn"], one["aspectName"], one["changeType"]) == (urn, aspect, change_type):
+            if (one["entityUrn"], one["aspectName"], one["changeType"]) == (
+                urn,
+                aspect,
+                change_type,
+            ):
                 value = _content(one["aspect"])
                 if value not in found:
                     found.append(value)
@@ -134,14 +140,23 @@ class Catalogue:
         """Return the run of a task of a DAG that ran once."""
         name = f"{dag_id}_{task_id}_{self.run_id}"
         return instance(
-            TaskRunKey(id=name) if map_index is None else MappedTaskRunKey(id=name, map_index=str(map_index))
+            TaskRunKey(id=name)
+            if map_index is None
+            else MappedTaskRunKey(id=name, map_index=str(map_index))
         )
 
     @property
     def have_both_sources(self) -> list[bool]:
         """Whether events report queries of each application whose Spark event log was read."""
-        runs = (self.all(urn, "dataProcessInstanceProperties") for urn in sorted(self.urns("dataProcessInstance")))
-        counts = (run[-1].get("customProperties", {}).get("spark_executions_reported") for run in runs if run)
+        runs = (
+            self.all(urn, "dataProcessInstanceProperties")
+            for urn in sorted(self.urns("dataProcessInstance"))
+        )
+        counts = (
+            run[-1].get("customProperties", {}).get("spark_executions_reported")
+            for run in runs
+            if run
+        )
         return [count != "0" for count in counts if count is not None]
 
     def urns(self, entity_type: str) -> set[str]:

@@ -14,5 +14,7 @@ def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowHo
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
-    with AirflowHome.create(tmp_path_factory.mktemp("airflow"), shared / "airflow-template.db") as home:
+    with AirflowHome.create(
+        tmp_path_factory.mktemp("airflow"), shared / "airflow-template.db"
+    ) as home:
         yield home

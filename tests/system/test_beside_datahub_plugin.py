@@ -1,7 +1,8 @@
-"""A mapped task beside DataHub's own Airflow plugin, in a real Airflow; Spark is a script that writes its events.
+"""A mapped task beside DataHub's own Airflow plugin, in a real Airflow; Spark is a script that
+writes its events.
 
-The plugin pins its sqlglot, which this repository's environment has newer. `make matrix ROWS=datahub-plugin` runs these
-tests in an environment of their own.
+The plugin pins its sqlglot, which this repository's environment has newer. `make matrix
+ROWS=datahub-plugin` runs these tests in an environment of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from tests.system.catalogue import Catalogue, task_job
 pytestmark = [
     pytest.mark.airflow,
     pytest.mark.slow,
-    pytest.mark.skipif(not find_spec("datahub_airflow_plugin"), reason="DataHub's Airflow plugin is not installed"),
+    pytest.mark.skipif(
+        not find_spec("datahub_airflow_plugin"), reason="DataHub's Airflow plugin is not installed"
+    ),
 ]
 
 DAG = "siblings"
@@ -55,7 +58,9 @@ def test_a_mapped_task_with_a_failed_attempt_keeps_all_its_edges_beside_the_plug
             spark.fails_once("2")
             before = len(gms.stored)
             connections = {"datahub_rest_default": gms_connection, "datahub_file": own}
-            run = airflow_home.dags_test(DAG, tmp_path / f"run {number}", connections, fresh=True, **environment)
+            run = airflow_home.dags_test(
+                DAG, tmp_path / f"run {number}", connections, fresh=True, **environment
+            )
             assert run.succeeded, run.output
             if own is not gms_connection:
                 by_plugin = len(gms.stored)
@@ -73,7 +78,11 @@ def test_a_mapped_task_with_a_failed_attempt_keeps_all_its_edges_beside_the_plug
 
 
 def _aspects_of_airflow(proposals: list[dict[str, Any]]) -> set[str]:
-    return {one["aspectName"] for one in proposals if one["entityUrn"].startswith(("urn:li:dataFlow:(airflow", COPY))}
+    return {
+        one["aspectName"]
+        for one in proposals
+        if one["entityUrn"].startswith(("urn:li:dataFlow:(airflow", COPY))
+    }
 
 
 def _check_edges(gms: GmsStandIn, second_run: int | None) -> None:
@@ -83,16 +92,23 @@ def _check_edges(gms: GmsStandIn, second_run: int | None) -> None:
     """
     found, copied = stored_edges(gms.stored), range(1, 4)
     for job in (COPY, SPARK_COPY):
-        assert (found[job].inputs, found[job].outputs) == (datasets("in", copied), datasets("out", copied))
+        assert (found[job].inputs, found[job].outputs) == (
+            datasets("in", copied),
+            datasets("out", copied),
+        )
     assert len(found[SPARK_COPY].columns) == 3
     for end in range(second_run or len(gms.stored), len(gms.stored)):
-        if gms.stored[end]["aspectName"] == "dataJobInputOutput" and gms.stored[end]["entityUrn"] in (COPY, SPARK_COPY):
+        if gms.stored[end]["aspectName"] == "dataJobInputOutput" and gms.stored[end][
+            "entityUrn"
+        ] in (COPY, SPARK_COPY):
             edges = stored_edges(gms.stored[: end + 1])
             assert edges[COPY].outputs == edges[SPARK_COPY].outputs == datasets("out", copied)
 
 
 def _check_runs(catalogue: Catalogue) -> None:
-    """Check that the plugin's run of the mapped task is below the DAG run, and the runs of the indexes below it."""
+    """Check that the plugin's run of the mapped task is below the DAG run, and the runs of the
+    indexes below it.
+    """
     mapped = catalogue.task_run(DAG, "copy")
     indexes = [catalogue.task_run(DAG, "copy", index) for index in range(3)]
     assert mapped in catalogue.children(catalogue.dag_run(DAG))

@@ -1,4 +1,6 @@
-"""A column that an upstream task drops is named first where a task fails, and the impact of a wrong write is exact."""
+"""A column that an upstream task drops is named first where a task fails, and the impact of a wrong
+write is exact.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Shop:
 
     def tables(self) -> dict[str, list[str]]:
         """Return the rows that each task wrote."""
-        tables = {task: parquet.read_table(self.folder / "lake" / task).to_pylist() for task in TASKS}
+        tables = {
+            task: parquet.read_table(self.folder / "lake" / task).to_pylist() for task in TASKS
+        }
         return {task: sorted(map(repr, rows)) for task, rows in tables.items()}
 
     def ask(self, *arguments: str, outbox: str = "outbox", **environment: str) -> Json:
@@ -63,11 +67,18 @@ def test_impact_is_what_changes_and_the_dropped_column_is_named_first(
     assert shop.runs("second", WRONG).succeeded
     changed = {task for task, table in shop.tables().items() if table != before[task]} - {"orders"}
     reached = shop.ask("impact", "lake/orders", "--column", "vat")["reached"]
-    assert {one["task_id"] for one in reached} == changed == {"revenue", "report", "export", "partners"}
+    assert (
+        {one["task_id"] for one in reached}
+        == changed
+        == {"revenue", "report", "export", "partners"}
+    )
     assert len({one["run_id"] for one in reached}) == 1
     # Nobody knows what the export read.
     through = {one["task_id"]: one["through"] for one in reached}
-    assert through == {**dict.fromkeys(("revenue", "report"), ""), **dict.fromkeys(("export", "partners"), EXPORT)}
+    assert through == {
+        **dict.fromkeys(("revenue", "report"), ""),
+        **dict.fromkeys(("export", "partners"), EXPORT),
+    }
     whole = shop.ask("impact", "lake/orders")
     order = [one["task_id"] for one in whole["reached"]]
     assert sorted(order) == ["buyers", "export", "partners", "report", "revenue"]
@@ -80,11 +91,17 @@ def test_impact_is_what_changes_and_the_dropped_column_is_named_first(
             lines = delivered_lines(sink_in(tmp_path / name))
             with RestSink(RestSettings(gms.url)) as sink:
                 assert (
-                    sink.deliver([Proposal.from_obj(json.loads(line)) for line in lines], Deadline.after(60)).problem
+                    sink.deliver(
+                        [Proposal.from_obj(json.loads(line)) for line in lines], Deadline.after(60)
+                    ).problem
                     is None
                 )
-        environment = {"AIRFLOW_CONN_GMS": json.dumps({"conn_type": "datahub-rest", "host": gms.url})}
-        held = shop.ask("impact", "lake/orders", "--connection", "gms", outbox="empty", **environment)
+        environment = {
+            "AIRFLOW_CONN_GMS": json.dumps({"conn_type": "datahub-rest", "host": gms.url})
+        }
+        held = shop.ask(
+            "impact", "lake/orders", "--connection", "gms", outbox="empty", **environment
+        )
     assert held == whole
 
     third = shop.runs("third", WITHOUT_VAT)

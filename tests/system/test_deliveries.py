@@ -1,4 +1,6 @@
-"""Through DataHub's REST interface, through a connection that refuses, and through one that refuses at first."""
+"""Through DataHub's REST interface, through a connection that refuses, and through one that refuses
+at first.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,19 @@ def gms() -> Iterator[GmsStandIn]:
 
 
 @pytest.fixture(scope="module")
-def delivered(airflow_home: AirflowHome, gms: GmsStandIn, tmp_path_factory: pytest.TempPathFactory) -> DagTest:
+def delivered(
+    airflow_home: AirflowHome, gms: GmsStandIn, tmp_path_factory: pytest.TempPathFactory
+) -> DagTest:
     folder = tmp_path_factory.mktemp("deliveries")
     for name in SOURCES:
         (folder / f"{name}.csv").write_text("id,name\n1,Ada\n")
     (folder / "sink").write_text("a file, where the file sink wants a folder")
     connections = {
         "datahub_rest": {"conn_type": "datahub-rest", "host": gms.url, "password": TOKEN},
-        "datahub_refused": {"conn_type": "datahub-rest", "host": f"http://127.0.0.1:{closed_port()}"},
+        "datahub_refused": {
+            "conn_type": "datahub-rest",
+            "host": f"http://127.0.0.1:{closed_port()}",
+        },
         "datahub_file": {"conn_type": "datahub-file", "host": str(folder / "sink")},
     }
     return airflow_home.dags_test(DAG, folder, connections)
@@ -70,9 +77,14 @@ def test_mapped_instances_have_runs_of_their_own(delivered: DagTest, catalogue: 
         assert relationships["parentTemplate"] == task_job(DAG, "mapped")
         assert catalogue.run_events(run) == [("STARTED", 1, None), ("COMPLETE", 1, "SUCCESS")]
         (spark_run,) = catalogue.children(run)
-        assert catalogue.run_events(spark_run) == [("STARTED", None, None), ("COMPLETE", None, "SUCCESS")]
+        assert catalogue.run_events(spark_run) == [
+            ("STARTED", None, None),
+            ("COMPLETE", None, "SUCCESS"),
+        ]
         # The runs of a mapped task only add.
-        (added,) = catalogue.all(spark_job(DAG, "mapped", f"copy_{index}"), "dataJobInputOutput", "PATCH")
+        (added,) = catalogue.all(
+            spark_job(DAG, "mapped", f"copy_{index}"), "dataJobInputOutput", "PATCH"
+        )
         paths = patched_paths(added)
         assert f"/inputDatasetEdges/{delivered.dataset(f'{name}.csv')}" in paths
         assert f"/outputDatasetEdges/{delivered.dataset(name)}" in paths
@@ -106,11 +118,15 @@ def test_refused_lineage_waits_in_the_outbox(delivered: DagTest) -> None:
     assert json.loads(manifest)["spark_succeeded"] is True
     waiting = Catalogue(map(json.loads, proposals))
     waiting.assert_strict()
-    assert edges(waiting.one(spark_job(DAG, "kept"), "dataJobInputOutput"), "output") == {delivered.dataset("kept")}
+    assert edges(waiting.one(spark_job(DAG, "kept"), "dataJobInputOutput"), "output") == {
+        delivered.dataset("kept")
+    }
     assert Path(report["events_file"]).is_file()
 
 
-def test_a_retry_for_lineage_alone_does_not_run_spark_again(delivered: DagTest, late: Catalogue) -> None:
+def test_a_retry_for_lineage_alone_does_not_run_spark_again(
+    delivered: DagTest, late: Catalogue
+) -> None:
     assert (delivered.folder / "late.runs").read_text() == "ran\n"
     first, second = (delivered.reports[f"delivered_late try {number}"] for number in (1, 2))
     assert first["pending"] == first["proposals"] > 0
@@ -120,7 +136,11 @@ def test_a_retry_for_lineage_alone_does_not_run_spark_again(delivered: DagTest, 
         delivered.dataset("late")
     }
     run = late.task_run(DAG, "delivered_late")
-    assert [event for event in late.run_events(run) if event[0] == "COMPLETE"][-1] == ("COMPLETE", 2, "SUCCESS")
+    assert [event for event in late.run_events(run) if event[0] == "COMPLETE"][-1] == (
+        "COMPLETE",
+        2,
+        "SUCCESS",
+    )
     (spark_run,) = late.children(run)
     assert late.run_events(spark_run)[-1] == ("COMPLETE", None, "SUCCESS")
 
@@ -129,8 +149,15 @@ def test_the_listener_reports_the_end_of_the_dag_run_to_every_connection(
     delivered: DagTest, catalogue: Catalogue, late: Catalogue
 ) -> None:
     for found in (catalogue, late):
-        assert found.run_events(found.dag_run(DAG)) == [("STARTED", None, None), ("COMPLETE", None, "SUCCESS")]
+        assert found.run_events(found.dag_run(DAG)) == [
+            ("STARTED", None, None),
+            ("COMPLETE", None, "SUCCESS"),
+        ]
     waiting = [
-        path for path in (delivered.folder / "outbox/pending").rglob("*.jsonl") if "COMPLETE" in path.read_text()
+        path
+        for path in (delivered.folder / "outbox/pending").rglob("*.jsonl")
+        if "COMPLETE" in path.read_text()
     ]
-    assert len(waiting) == 2  # of the task and of the DAG run that the refusing connection did not take
+    assert (
+        len(waiting) == 2
+    )  # of the task and of the DAG run that the refusing connection did not take

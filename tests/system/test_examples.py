@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 ORDERS = "order_id,customer_id,amount,status,order_date\n1,7,10.5,PAID,2026-01-03\n2,8,3.0,OPEN,2026-02-04\n"
 
 
-def example(home: AirflowHome, dag_id: str, folder: Path, **variables: Any) -> tuple[DagTest, Catalogue]:
+def example(
+    home: AirflowHome, dag_id: str, folder: Path, **variables: Any
+) -> tuple[DagTest, Catalogue]:
     """Run an example DAG, and return the run and the strictly checked proposals that it delivered."""
     connections = {"datahub_default": file_connection(folder)}
     dags = REPOSITORY / "example_dags"
@@ -31,22 +33,34 @@ def example(home: AirflowHome, dag_id: str, folder: Path, **variables: Any) -> t
     return run, catalogue
 
 
-def test_the_example_streaming_lineage_delivers_what_its_jobs_did(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_the_example_streaming_lineage_delivers_what_its_jobs_did(
+    airflow_home: AirflowHome, tmp_path: Path
+) -> None:
     (tmp_path / "arrivals").mkdir()
     (tmp_path / "arrivals" / "1.csv").write_text(ORDERS)
     _, catalogue = example(airflow_home, "streaming_lineage", tmp_path, SHOP_LAKE=tmp_path)
-    query = catalogue.one(spark_job("streaming_lineage", "stream_orders", "paid_orders"), "dataJobInputOutput")
+    query = catalogue.one(
+        spark_job("streaming_lineage", "stream_orders", "paid_orders"), "dataJobInputOutput"
+    )
     assert edges(query, "input") == {file_dataset(tmp_path / "arrivals")}
     assert edges(query, "output") == {file_dataset(tmp_path / "paid_orders")}
-    application = catalogue.one(spark_job("streaming_lineage", "stream_orders"), "dataJobInputOutput")
+    application = catalogue.one(
+        spark_job("streaming_lineage", "stream_orders"), "dataJobInputOutput"
+    )
     assert (edges(application, "input"), edges(application, "output")) == (set(), set())
-    assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
+    assert not list((tmp_path / "events").rglob("*")), (
+        "everything was delivered: nothing of it stays"
+    )
 
 
-def test_the_example_event_log_lineage_delivers_what_its_jobs_did(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_the_example_event_log_lineage_delivers_what_its_jobs_did(
+    airflow_home: AirflowHome, tmp_path: Path
+) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "orders.csv").write_text(ORDERS)
-    (tmp_path / "raw" / "customers.csv").write_text("customer_id,name,country\n7,Ada,PT\n8,Max,DE\n")
+    (tmp_path / "raw" / "customers.csv").write_text(
+        "customer_id,name,country\n7,Ada,PT\n8,Max,DE\n"
+    )
     run, catalogue = example(airflow_home, "event_log_lineage", tmp_path, SHOP_LAKE=tmp_path)
     assert "OpenLineageSparkListener" not in run.output
     job = catalogue.one(spark_job("event_log_lineage", "build_orders"), "dataJobInputOutput")
@@ -54,13 +68,19 @@ def test_the_example_event_log_lineage_delivers_what_its_jobs_did(airflow_home: 
     assert edges(job, "input") == {file_dataset(orders), file_dataset(customers)}
     assert edges(job, "output") == {file_dataset(tmp_path / "orders")}
     priced = f"urn:li:schemaField:({file_dataset(tmp_path / 'orders')},amount_with_tax)"
-    [lineage] = [lineage for lineage in job["fineGrainedLineages"] if priced in lineage["downstreams"]]
+    [lineage] = [
+        lineage for lineage in job["fineGrainedLineages"] if priced in lineage["downstreams"]
+    ]
     assert lineage["upstreams"] == [f"urn:li:schemaField:({file_dataset(orders)},amount)"]
-    assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
+    assert not list((tmp_path / "events").rglob("*")), (
+        "everything was delivered: nothing of it stays"
+    )
 
 
 @pytest.mark.slow
-def test_the_example_launchers_lineage_delivers_what_its_jobs_did(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_the_example_launchers_lineage_delivers_what_its_jobs_did(
+    airflow_home: AirflowHome, tmp_path: Path
+) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "orders.csv").write_text(ORDERS)
     _, catalogue = example(airflow_home, "launchers_lineage", tmp_path, SHOP_LAKE=tmp_path)
@@ -70,10 +90,14 @@ def test_the_example_launchers_lineage_delivers_what_its_jobs_did(airflow_home: 
             job = catalogue.one(urn, "dataJobInputOutput")
             assert (edges(job, "input"), edges(job, "output")) == ({read}, {written})
     assert catalogue.have_both_sources == [True, True]
-    assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
+    assert not list((tmp_path / "events").rglob("*")), (
+        "everything was delivered: nothing of it stays"
+    )
 
 
-def test_the_example_deliver_lineage_drains_the_outbox(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_the_example_deliver_lineage_drains_the_outbox(
+    airflow_home: AirflowHome, tmp_path: Path
+) -> None:
     outbox = Outbox(LocalStorage(tmp_path / "outbox"))
     for dag_id in ("shop", "bank"):
         outbox.put(
@@ -88,7 +112,9 @@ def test_the_example_deliver_lineage_drains_the_outbox(airflow_home: AirflowHome
     assert outbox.names() == []
 
 
-def test_the_example_backfill_lineage_delivers_an_archive(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_the_example_backfill_lineage_delivers_an_archive(
+    airflow_home: AirflowHome, tmp_path: Path
+) -> None:
     _, catalogue = example(
         airflow_home,
         "backfill_lineage",

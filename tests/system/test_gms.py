@@ -1,8 +1,9 @@
 """Lineage in a real DataHub: delivered to its GMS, and read back over Rest.li, OpenAPI and GraphQL.
 
-``DATAHUB_GMS_URL=http://gms:8080 make test-gms``, with the token in ``DATAHUB_GMS_TOKEN`` if the server wants one. All
-that it writes has names of this run alone, and is marked as removed (DataHub's soft delete) at the end. Without the
-variable, the same test runs against the stand-in of the tests: that shows that the test itself works.
+``DATAHUB_GMS_URL=http://gms:8080 make test-gms``, with the token in ``DATAHUB_GMS_TOKEN`` if the
+server wants one. All that it writes has names of this run alone, and is marked as removed
+(DataHub's soft delete) at the end. Without the variable, the same test runs against the stand-in of
+the tests: that shows that the test itself works.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from typing import Any, Literal
 import pytest
 from datahub.ingestion.graph.client import DataHubGraph
 from datahub.ingestion.graph.config import DatahubClientConfig
-from datahub.metadata.schema_classes import DataJobInputOutputClass, DataProcessInstanceRelationshipsClass, StatusClass
+from datahub.metadata.schema_classes import (
+    DataJobInputOutputClass,
+    DataProcessInstanceRelationshipsClass,
+    StatusClass,
+)
 from datahub.sdk.lineage_client import LineageClient
 from datahub.sdk.main_client import DataHubClient
 
@@ -34,7 +39,8 @@ from tests.patience import PATIENCE
 VARIABLE, TOKEN_VARIABLE = "DATAHUB_GMS_URL", "DATAHUB_GMS_TOKEN"
 JOB = "a_csv_join_agg"
 INDEXED_SECONDS = 120
-"""Seconds until DataHub's graph index has the stored aspects: Elasticsearch refreshes at intervals."""
+"""Seconds until DataHub's graph index has the stored aspects: Elasticsearch refreshes at intervals.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,9 @@ class Server:
             "real",
             marks=[
                 pytest.mark.gms,
-                pytest.mark.skipif(VARIABLE not in os.environ, reason=f"no DataHub: {VARIABLE} is not set"),
+                pytest.mark.skipif(
+                    VARIABLE not in os.environ, reason=f"no DataHub: {VARIABLE} is not set"
+                ),
             ],
         ),
     ]
@@ -68,7 +76,9 @@ class Server:
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     name = f"spark-datahub-test-{uuid.uuid4().hex[:8]}"
     if request.param == "real":
-        yield Server(RestSettings(os.environ[VARIABLE].rstrip("/"), os.environ.get(TOKEN_VARIABLE)), name)
+        yield Server(
+            RestSettings(os.environ[VARIABLE].rstrip("/"), os.environ.get(TOKEN_VARIABLE)), name
+        )
         return
     with GmsStandIn("a-token") as gms:
         yield Server(RestSettings(gms.url, "a-token"), name)
@@ -83,14 +93,25 @@ def graph(server: Server) -> Iterator[DataHubGraph]:
 
 
 def lineage_of(server: Server, *, failed: bool = False) -> tuple[list[Proposal], TaskAttempt, Any]:
-    """Return the proposals of a recorded job below a task of a DAG run, the attempt, and the Spark job."""
-    run = DagRun(AirflowSite(server.name), "shop", "manual__1", kind="BATCH_AD_HOC", start_ms=START_MS)
+    """Return the proposals of a recorded job below a task of a DAG run, the attempt, and the Spark
+    job.
+    """
+    run = DagRun(
+        AirflowSite(server.name), "shop", "manual__1", kind="BATCH_AD_HOC", start_ms=START_MS
+    )
     attempt = TaskAttempt(run, "build", 2 if failed else 1, start_ms=START_MS)
-    options = {"platform_instance": server.name, "dataset_platform_instance": server.name, "datasets": "keys"}
+    options = {
+        "platform_instance": server.name,
+        "dataset_platform_instance": server.name,
+        "datasets": "keys",
+    }
     job = only_job(corpus_events(JOB), Ending(succeeded=not failed), **options)
     ended = attempt.ended(START_MS + 60_000, "FAILURE" if failed else "SUCCESS")
     attached = attempt.attach([job], LineageSettings())
-    found = [*ended.proposals([job]), *(one for each in attached for one in proposals(each, **options))]
+    found = [
+        *ended.proposals([job]),
+        *(one for each in attached for one in proposals(each, **options)),
+    ]
     return found, ended, attached[0]
 
 
@@ -113,16 +134,23 @@ def until(read: Callable[[], Any], expected: Any, seconds: float) -> Any:
     return found
 
 
-def neighbours(graph: DataHubGraph, urn: str, direction: Literal["upstream", "downstream"]) -> set[str]:
+def neighbours(
+    graph: DataHubGraph, urn: str, direction: Literal["upstream", "downstream"]
+) -> set[str]:
     """Return the datasets that DataHub's graph has beside a job, as its UI asks for them (GraphQL)."""
-    found = LineageClient(DataHubClient(graph=graph)).get_lineage(source_urn=urn, direction=direction)
+    found = LineageClient(DataHubClient(graph=graph)).get_lineage(
+        source_urn=urn, direction=direction
+    )
     return {each.urn for each in found if each.type == "DATASET"}
 
 
 @pytest.mark.slow
 def test_the_graph_in_datahub_is_that_of_the_job(server: Server, graph: DataHubGraph) -> None:
     found, attempt, job = lineage_of(server)
-    inputs, outputs = ({with_instance(urn, server.name) for urn in TRUTH[JOB][side]} for side in ("inputs", "outputs"))
+    inputs, outputs = (
+        {with_instance(urn, server.name) for urn in TRUTH[JOB][side]}
+        for side in ("inputs", "outputs")
+    )
     seconds = INDEXED_SECONDS if VARIABLE in os.environ else PATIENCE
     server.deliver(found)
     try:

@@ -1,4 +1,6 @@
-"""The page *Spark lineage* in a real API server behind a URL prefix, as a person with a real browser has it."""
+"""The page *Spark lineage* in a real API server behind a URL prefix, as a person with a real
+browser has it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def eventually(check: Callable[[], bool], seconds: float = HANGS) -> None:
 
     until = time.monotonic() + seconds
     while True:
-        with suppress(StaleElementReferenceException):  # the page was replaced between finding and reading
+        with suppress(
+            StaleElementReferenceException
+        ):  # the page was replaced between finding and reading
             if check():
                 return
         assert time.monotonic() < until
@@ -60,17 +64,23 @@ class ApiServer:
 
 
 @pytest.fixture(scope="module")
-def server(airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+def server(
+    airflow_home: AirflowHome, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApiServer]:
     folder = tmp_path_factory.mktemp("page")
     proposals = [lineage("build_orders", [dataset("raw")], [dataset("orders")], [])]
     key = AttemptKey("unknown_to_airflow", "manual__1", "build", -1, 1)
     outbox_at(folder / "outbox").put(key, proposals, spark_succeeded=True, connection_id="sink")
     settings = {"AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION": folder / "outbox"}
-    with airflow_home.api_server(folder, USERS, {"sink": file_connection(folder)}, "/flow", **settings) as url:
+    with airflow_home.api_server(
+        folder, USERS, {"sink": file_connection(folder)}, "/flow", **settings
+    ) as url:
         yield ApiServer(url, sink_in(folder))
 
 
-def test_an_editor_sees_the_lineage_and_delivers_it_in_a_browser(server: ApiServer, browser: Chromium) -> None:
+def test_an_editor_sees_the_lineage_and_delivers_it_in_a_browser(
+    server: ApiServer, browser: Chromium
+) -> None:
     assert status_of(f"{server.url}/spark-datahub/task?{TASK}") == 401
     browser.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
     browser.driver.get(f"{server.url}/spark-datahub/task?{TASK}")
@@ -96,4 +106,6 @@ def test_an_editor_sees_the_lineage_and_delivers_it_in_a_browser(server: ApiServ
     assert "1 entry settled (1 proposal delivered" in browser.find("#outcome").text
     assert browser.driver.find_elements("css selector", "button[data-action]") == []
     assert browser.complaints() == []
-    assert [request for request in browser.requests() if not request.startswith(f"{server.url}/")] == []
+    assert [
+        request for request in browser.requests() if not request.startswith(f"{server.url}/")
+    ] == []

@@ -27,7 +27,9 @@ DAG = "managed"
 
 
 class Services(Aws):
-    """Services whose application of EMR Serverless is up when a test says so. :ivar settings: of Airflow."""
+    """Services whose application of EMR Serverless is up when a test says so. :ivar settings: of
+    Airflow.
+    """
 
     settings: dict[str, str]
 
@@ -39,13 +41,21 @@ class Services(Aws):
 
 @pytest.fixture
 def aws(tmp_path: Path, s3: S3) -> Iterator[Services]:
-    """Give services whose events go to a bucket, which has no log in the end: all lineage was delivered."""
+    """Give services whose events go to a bucket, which has no log in the end: all lineage was
+    delivered.
+    """
     bucket = s3.make_bucket(name := tmp_path.name.replace("_", "-"))
-    jobs = {"copy": "tests/system/jobs/managed_copy.py", "shop_revenue": "example_dags/jobs/revenue.py"}
+    jobs = {
+        "copy": "tests/system/jobs/managed_copy.py",
+        "shop_revenue": "example_dags/jobs/revenue.py",
+    }
     runs = Runs(tmp_path / "runs", s3)
     with runs, Services(runs, s3) as aws:
         for job, script in jobs.items():
-            aws.jobs[job] = {"Name": job, "Command": {"Name": "glueetl", "ScriptLocation": str(REPOSITORY / script)}}
+            aws.jobs[job] = {
+                "Name": job,
+                "Command": {"Name": "glueetl", "ScriptLocation": str(REPOSITORY / script)},
+            }
         aws.settings = {
             "AIRFLOW_CONN_AWS_DEFAULT": json.dumps(aws.connection()),
             "AIRFLOW__SPARK_DATAHUB__EVENTS_LOCATION": f"s3://aws_default@{name}/lineage",
@@ -56,7 +66,9 @@ def aws(tmp_path: Path, s3: S3) -> Iterator[Services]:
     assert {path.name for path in bucket.rglob("*") if path.is_file()} <= {".of-an-attempt"}
 
 
-def test_tasks_that_defer_or_die_have_lineage(airflow_home: AirflowHome, aws: Services, tmp_path: Path) -> None:
+def test_tasks_that_defer_or_die_have_lineage(
+    airflow_home: AirflowHome, aws: Services, tmp_path: Path
+) -> None:
     aws.application_state = "STOPPED"
     (tmp_path / "reports").mkdir()
     for name in (copied := ("deferred", "first", "second", "lost")) + ("killed",):
@@ -73,19 +85,30 @@ def test_tasks_that_defer_or_die_have_lineage(airflow_home: AirflowHome, aws: Se
         # Airflow fails a deferred task that is resumed before its first process has ended.
         home.until(lambda: "final_state=deferred" in (home.folder / "scheduler.log").read_text())
         aws.application_state = "STARTED"
-        home.until(lambda: all((tmp_path / name / "_SUCCESS").exists() for name in ("killed", "lost")))
+        home.until(
+            lambda: all((tmp_path / name / "_SUCCESS").exists() for name in ("killed", "lost"))
+        )
         ((run_id,),) = home.query("select run_id from dag_run")
         editor = {"username": "editor", "password": "password of editor"}
-        token = requests.post(f"{url}/auth/token", json=editor, timeout=HANGS).json()["access_token"]
+        token = requests.post(f"{url}/auth/token", json=editor, timeout=HANGS).json()[
+            "access_token"
+        ]
         killed = f"{url}/api/v2/dags/{DAG}/dagRuns/{run_id}/taskInstances/killed"
         access = {"Authorization": f"Bearer {token}"}
-        assert requests.patch(killed, json={"new_state": "failed"}, headers=access, timeout=HANGS).ok
+        assert requests.patch(
+            killed, json={"new_state": "failed"}, headers=access, timeout=HANGS
+        ).ok
         lost = "from task_instance where task_id = 'lost'"
         os.kill(home.query(f"select pid {lost}")[0][0], signal.SIGKILL)
         home.until(lambda: bool(home.query(f"select 1 {lost} and try_number = 2")))
         (tmp_path / "go").touch()
         run = instance(DagRunKey(dag_id=DAG, run_id=run_id))
-        home.until(lambda: ("COMPLETE", None, "FAILURE") in Catalogue.of_folder(sink_in(tmp_path)).run_events(run))
+        home.until(
+            lambda: (
+                ("COMPLETE", None, "FAILURE")
+                in Catalogue.of_folder(sink_in(tmp_path)).run_events(run)
+            )
+        )
 
     catalogue = Catalogue.of_folder(sink_in(tmp_path))
     catalogue.assert_strict()
@@ -103,13 +126,19 @@ def test_tasks_that_defer_or_die_have_lineage(airflow_home: AirflowHome, aws: Se
     assert len(aws.runs.all) == 5, "the attempt after the lost one reconnects to its job"
 
 
-def test_the_example_managed_lineage(airflow_home: AirflowHome, aws: Services, tmp_path: Path) -> None:
+def test_the_example_managed_lineage(
+    airflow_home: AirflowHome, aws: Services, tmp_path: Path
+) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "orders.csv").write_text(ORDERS)
-    (tmp_path / "raw" / "customers.csv").write_text("customer_id,name,country\n7,Ada,PT\n8,Max,DE\n")
+    (tmp_path / "raw" / "customers.csv").write_text(
+        "customer_id,name,country\n7,Ada,PT\n8,Max,DE\n"
+    )
     folders = {"SHOP_LAKE": tmp_path, "SHOP_JOBS": REPOSITORY / "example_dags/jobs"}
     _, catalogue = example(airflow_home, "managed_lineage", tmp_path, **aws.settings, **folders)
     # Airflow's command gives a deferred task nothing back, so that its edges are only added.
     stored = stored_edges(catalogue.proposals)
     for name, written in (("build_orders", "orders"), ("revenue", "revenue_by_country")):
-        assert stored[spark_job("managed_lineage", name)].outputs == {file_dataset(tmp_path / written)}
+        assert stored[spark_job("managed_lineage", name)].outputs == {
+            file_dataset(tmp_path / written)
+        }

@@ -53,9 +53,11 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a clean environment with the wheel and what it depends on, and nothing else.
+    """The interpreter of a clean environment with the wheel and what it depends on, and nothing
+    else.
 
-    The dependencies are links to those that are installed here: to install and compile them again takes a minute.
+    The dependencies are links to those that are installed here: to install and compile them again
+    takes a minute.
     """
     assert UV.exists(), f"{UV} is missing: run `make setup`"
     (wheel,) = dist.glob("*.whl")
@@ -85,13 +87,18 @@ def installed_for(requirements: Iterable[str]) -> list[Distribution]:
                 seen.add((requirement.name, of_extra))
                 if requirement.name not in found:
                     distribution = importlib.metadata.distribution(requirement.name)
-                    found[requirement.name] = distribution, [Requirement(text) for text in distribution.requires or ()]
+                    found[requirement.name] = (
+                        distribution,
+                        [Requirement(text) for text in distribution.requires or ()],
+                    )
                 wanted += [(child, of_extra) for child in found[requirement.name][1]]
     return [distribution for distribution, _ in found.values()]
 
 
 def link(distributions: list[Distribution], packages: Path) -> None:
-    """Link the files of distributions into an environment, by folders where a folder holds nothing else."""
+    """Link the files of distributions into an environment, by folders where a folder holds nothing
+    else.
+    """
     wanted = {distribution.name for distribution in distributions}
     owners: dict[Path, set[str]] = defaultdict(set)
     for distribution in importlib.metadata.distributions():
@@ -120,7 +127,11 @@ def test_the_metadata_of_the_package_is_valid(dist: Path) -> None:
 @pytest.mark.parametrize(
     ("project_url", "origin", "expected"),
     [
-        ("https://example.org/team/repository/", "https://example.org/fork.git", "https://example.org/team/repository"),
+        (
+            "https://example.org/team/repository/",
+            "https://example.org/fork.git",
+            "https://example.org/team/repository",
+        ),
         ("", "https://example.org/team/repository.git", "https://example.org/team/repository"),
         ("", "https://user:token@example.org/team/repository", None),
         ("", "/home/somebody/checkout", None),
@@ -138,7 +149,9 @@ def test_a_build_names_the_repository_of_project_url_or_of_its_clone(
     run("git", "init", "-q", folder=tmp_path)
     if origin is not None:
         run("git", "remote", "add", "origin", origin, folder=tmp_path)
-    metadata = json.loads(run(sys.executable, "-m", "hatchling", "metadata", folder=tmp_path, PROJECT_URL=project_url))
+    metadata = json.loads(
+        run(sys.executable, "-m", "hatchling", "metadata", folder=tmp_path, PROJECT_URL=project_url)
+    )
     assert metadata.get("urls", {}).get("Source") == expected
     assert expected is None or metadata["urls"]["Issues"] == f"{expected}/issues"
 
@@ -150,9 +163,13 @@ def test_an_address_that_is_not_https_is_refused() -> None:
 
 def test_the_wheel_is_a_provider_and_the_example_parses(python: Path, tmp_path: Path) -> None:
     home = {"AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
-    providers = run(python, "-m", "airflow", "providers", "list", "--output", "json", folder=tmp_path, **home)
+    providers = run(
+        python, "-m", "airflow", "providers", "list", "--output", "json", folder=tmp_path, **home
+    )
     assert "airflow-provider-spark-datahub" in providers
-    parsed = json.loads(run(python, "-c", PARSE, ROOT / "example_dags", folder=tmp_path, **home).splitlines()[-1])
+    parsed = json.loads(
+        run(python, "-c", PARSE, ROOT / "example_dags", folder=tmp_path, **home).splitlines()[-1]
+    )
     # Their operators need the extras `livy` and `kubernetes`, or `s3`, and say so.
     errors = {Path(path).name: error for path, error in parsed["errors"].items()}
     assert "No module named 'airflow.providers.apache.livy'" in errors["remote_lineage.py"]
@@ -168,7 +185,9 @@ def test_the_wheel_is_a_provider_and_the_example_parses(python: Path, tmp_path: 
 
 def test_the_installed_command_converts_and_draws(python: Path, tmp_path: Path) -> None:
     events = ROOT / "tests" / "data" / "corpus" / "events" / "a_csv_join_agg.ndjson"
-    lines = run(python.parent / "spark-datahub", "convert", events, "--exit-code", 0, folder=tmp_path).splitlines()
+    lines = run(
+        python.parent / "spark-datahub", "convert", events, "--exit-code", 0, folder=tmp_path
+    ).splitlines()
     assert len(lines) == 14
     run(python.parent / "spark-datahub", "show", events, "-o", "lineage.html", folder=tmp_path)
     assert "<svg" in (tmp_path / "lineage.html").read_text()

@@ -48,7 +48,12 @@ def test_every_proposal_was_accepted_by_a_strict_gms(shop: DagTest, catalogue: C
     catalogue.assert_strict()
     assert list(shop.reports) == ["build_orders try 1", "build_orders try 2", "revenue try 1"]
     for report in shop.reports.values():
-        assert (report["pending"], report["rejected"], report["reason"], report["bad_events"]) == (0, 0, None, 0)
+        assert (report["pending"], report["rejected"], report["reason"], report["bad_events"]) == (
+            0,
+            0,
+            None,
+            0,
+        )
         assert report["delivered"] == report["proposals"] > 0
         assert report["stored"] is True
     assert not (shop.folder / "outbox/pending").exists()
@@ -66,7 +71,10 @@ def test_the_dag_run_has_its_tasks_and_its_result(shop: DagTest, catalogue: Cata
     assert catalogue.run_events(urn) == [("STARTED", None, None), ("COMPLETE", None, "SUCCESS")]
     started, ended = catalogue.all(urn, "dataProcessInstanceRunEvent")
     assert ended["durationMillis"] == ended["timestampMillis"] - started["timestampMillis"] > 0
-    assert catalogue.children(urn) == [catalogue.task_run(DAG, "build_orders"), catalogue.task_run(DAG, "revenue")]
+    assert catalogue.children(urn) == [
+        catalogue.task_run(DAG, "build_orders"),
+        catalogue.task_run(DAG, "revenue"),
+    ]
 
 
 def test_the_task_runs_have_their_attempts_and_upstream_runs(catalogue: Catalogue) -> None:
@@ -99,7 +107,9 @@ def test_each_spark_run_is_below_its_task_run_with_its_result(catalogue: Catalog
         (revenue, "revenue", "SUCCESS"),
     ):
         assert catalogue.run_events(urn) == [("STARTED", None, None), ("COMPLETE", None, result)]
-        assert catalogue.one(urn, "dataProcessInstanceRelationships")["parentTemplate"] == spark_job(DAG, name)
+        assert catalogue.one(urn, "dataProcessInstanceRelationships")[
+            "parentTemplate"
+        ] == spark_job(DAG, name)
     assert catalogue.urns("dataProcessInstance") == {
         catalogue.dag_run(DAG),
         catalogue.task_run(DAG, "build_orders"),
@@ -116,7 +126,9 @@ def test_only_the_successful_attempt_makes_an_asset_event(
     uris = [f"file://{shop.folder / name}" for name in ("orders", "staged_orders")]
     events = airflow_home.asset_events(DAG)
     assert [uri for uri, _ in events] == uris
-    assert {extra["datahub_task_run"] for _, extra in events} == {catalogue.task_run(DAG, "build_orders")}
+    assert {extra["datahub_task_run"] for _, extra in events} == {
+        catalogue.task_run(DAG, "build_orders")
+    }
     assert [shop.reports[f"build_orders try {number}"]["assets"] for number in (1, 2)] == [[], uris]
 
 
@@ -124,7 +136,11 @@ def test_only_the_successful_attempt_makes_an_asset_event(
 def test_a_failed_attempt_only_adds_edges(shop: DagTest, catalogue: Catalogue, job: str) -> None:
     (operations,) = catalogue.all(job, "dataJobInputOutput", "PATCH")
     paths = patched_paths(operations)
-    datasets = [path for path in paths if not path.startswith(("/fineGrainedLineages/", "/inputDatajobEdges/"))]
+    datasets = [
+        path
+        for path in paths
+        if not path.startswith(("/fineGrainedLineages/", "/inputDatajobEdges/"))
+    ]
     assert datasets == [
         f"/inputDatasetEdges/{shop.dataset('raw/orders.csv')}",
         f"/outputDatasetEdges/{shop.dataset('staged_orders')}",
@@ -141,7 +157,9 @@ def test_the_jobs_read_and_write_their_datasets(shop: DagTest, catalogue: Catalo
             found = catalogue.one(job, "dataJobInputOutput")
             assert edges(found, "input") == set(map(shop.dataset, inputs))
             assert edges(found, "output") == set(map(shop.dataset, outputs))
-        assert catalogue.one(spark_job(DAG, name), "dataJobInputOutput")["inputDatajobs"] == [task_job(DAG, name)]
+        assert catalogue.one(spark_job(DAG, name), "dataJobInputOutput")["inputDatajobs"] == [
+            task_job(DAG, name)
+        ]
     revenue = catalogue.one(task_job(DAG, "revenue"), "dataJobInputOutput")
     assert revenue["inputDatajobs"] == [task_job(DAG, "build_orders")]
     every = {path for sides in truth.values() for side in sides for path in side}
@@ -173,30 +191,45 @@ def test_the_tab_of_the_task_in_airflows_frame_and_colours(
     [(run,)] = airflow_home.query("select run_id from dag_run where dag_id = ?", DAG)
     # A second connection waits for its DataHub.
     outbox = outbox_at(shop.folder / "outbox")
-    last = next(one for one in OutboxRecords(outbox).newest(None) if one.key.task_id == "build_orders")
+    last = next(
+        one for one in OutboxRecords(outbox).newest(None) if one.key.task_id == "build_orders"
+    )
     [record] = [one for one in OutboxRecords(outbox).of([last.key]) if one.key == last.key]
-    waits = outbox.put(record.key, list(record.proposals), spark_succeeded=True, connection_id="datahub_prod")
+    waits = outbox.put(
+        record.key, list(record.proposals), spark_succeeded=True, connection_id="datahub_prod"
+    )
     refused = "DataHub at http://gms:8080 is not available (Connection refused)"
     waits.settle(Delivery(0, pending=record.proposals, problem=refused), record.proposals)
     location, connections = shop.folder / "outbox", {"datahub_file": file_connection(shop.folder)}
     sizes = "const part = document.querySelector(arguments[0]); return [part.scrollWidth - part.clientWidth]"
     with airflow_home.api_server(
-        tmp_path, {"editor": "user"}, connections, "/flow", AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION=location
+        tmp_path,
+        {"editor": "user"},
+        connections,
+        "/flow",
+        AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION=location,
     ) as url:
         ApiServer(url, shop.folder).log_in("editor", browser)
         for theme, picture in (("light", "airflow"), ("dark", "airflow-dark")):
             browser.size(1440, 900)
             browser.run(f"localStorage.setItem('theme', '{theme}')")
-            browser.driver.get(f"{url}/dags/{DAG}/runs/{run}/tasks/build_orders/plugin/spark_lineage_task")
+            browser.driver.get(
+                f"{url}/dags/{DAG}/runs/{run}/tasks/build_orders/plugin/spark_lineage_task"
+            )
             eventually(lambda: bool(browser.driver.find_elements("css selector", "iframe")))
             browser.driver.switch_to.frame(browser.find("iframe"))
             eventually(lambda: bool(browser.driver.find_elements("css selector", "svg .box")))
             # On a light system.
-            assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches") == (theme == "dark")
+            assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches") == (
+                theme == "dark"
+            )
             # Everything is in sight: the problem, the whole drawing, and each column of the table.
             parts = ("html", ".view", ".attempts")
             assert [browser.run(sizes, part) for part in parts] == [[0], [0], [0]], theme
-            rows = [row.text.split() for row in browser.driver.find_elements("css selector", "#attempts tbody tr")]
+            rows = [
+                row.text.split()
+                for row in browser.driver.find_elements("css selector", "#attempts tbody tr")
+            ]
             assert [row[:5] for row in rows if row[0] == "build_orders"] == [
                 ["build_orders", "2", "success", "success", "pending"],
                 ["build_orders", "1", "failed", "failed", "delivered"],
@@ -213,7 +246,8 @@ def test_the_tab_of_the_task_in_airflows_frame_and_colours(
         eventually(lambda: bool(browser.driver.find_elements("css selector", "#attempts a")))
         assert browser.run(sizes, "html") == [0]
         right = (
-            "return [...document.querySelectorAll('#attempts :is(a, td)')].map((e) => e.getBoundingClientRect().right)"
+            "return [...document.querySelectorAll('#attempts :is(a, td)')]"
+            ".map((e) => e.getBoundingClientRect().right)"
         )
         assert max(browser.run(right)) <= browser.run("return innerWidth")
         browser.driver.switch_to.default_content()

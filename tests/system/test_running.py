@@ -1,4 +1,6 @@
-"""A streaming job is in the catalogue long before it ends; and jobs that time out, or whose jar would kill them."""
+"""A streaming job is in the catalogue long before it ends; and jobs that time out, or whose jar
+would kill them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ import pytest
 
 from tests.capture.installations import openlineage_jar
 from tests.system.airflow_home import AirflowHome, DagTest, sink_in
-from tests.system.catalogue import Catalogue, edges, file_dataset, patched_paths, spark_job, task_job
+from tests.system.catalogue import (
+    Catalogue,
+    edges,
+    file_dataset,
+    patched_paths,
+    spark_job,
+    task_job,
+)
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -36,11 +45,14 @@ def run_of_query(catalogue: Catalogue) -> set[str]:
     return {
         one["entityUrn"]
         for one in catalogue.proposals
-        if one["aspectName"] == RELATIONSHIPS and one["aspect"]["json"].get("parentTemplate") == QUERY
+        if one["aspectName"] == RELATIONSHIPS
+        and one["aspect"]["json"].get("parentTemplate") == QUERY
     }
 
 
-def test_the_lineage_of_a_stream_is_delivered_while_it_runs(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_the_lineage_of_a_stream_is_delivered_while_it_runs(
+    airflow_home: AirflowHome, tmp_path: Path
+) -> None:
     (tmp_path / "arrivals").mkdir()
     (tmp_path / "arrivals" / "1.csv").write_text("order_id,status\n1,PAID\n2,OPEN\n")
     sink = sink_in(tmp_path)
@@ -55,7 +67,11 @@ def test_the_lineage_of_a_stream_is_delivered_while_it_runs(airflow_home: Airflo
         done = run.result()
     assert done.succeeded, done.output
     read, written = file_dataset(tmp_path / "arrivals"), file_dataset(tmp_path / "paid")
-    paths = {path for added in running.all(QUERY, "dataJobInputOutput", "PATCH") for path in patched_paths(added)}
+    paths = {
+        path
+        for added in running.all(QUERY, "dataJobInputOutput", "PATCH")
+        for path in patched_paths(added)
+    }
     assert {f"/inputDatasetEdges/{read}", f"/outputDatasetEdges/{written}"} <= paths
     (instance,) = run_of_query(running)
     assert [status for status, _, _ in running.run_events(instance)] == ["STARTED"]
@@ -67,7 +83,9 @@ def test_the_lineage_of_a_stream_is_delivered_while_it_runs(airflow_home: Airflo
     assert (edges(at_the_end, "input"), edges(at_the_end, "output")) == ({read}, {written})
     report = done.reports["stream try 1"]
     assert (report["pending"], report["warnings"]) == (0, [])
-    assert not list((tmp_path / "events").rglob("*")), "everything was delivered: nothing of it stays"
+    assert not list((tmp_path / "events").rglob("*")), (
+        "everything was delivered: nothing of it stays"
+    )
 
 
 # -- lineage must not cost the job; and a task whose time is over still says what its job had done
@@ -88,10 +106,16 @@ def test_a_jar_that_would_kill_the_job_is_not_injected(hard_times: DagTest) -> N
     assert list((hard_times.folder / "first").glob("*.parquet"))
     report = hard_times.reports["wrong_scala try 1"]
     why = "is built for Scala 2.12, Spark 4.3.0 runs on Scala 2.13"
-    assert any(why in warning and "comes from Spark's own event log" in warning for warning in report["warnings"])
+    assert any(
+        why in warning and "comes from Spark's own event log" in warning
+        for warning in report["warnings"]
+    )
     assert why in hard_times.output
     assert (report["events"], report["reason"], report["pending"]) == (0, None, 0)
-    assert hard_times.catalogue.one(task_job(DAG, "wrong_scala"), "dataJobInfo")["name"] == "wrong_scala"
+    assert (
+        hard_times.catalogue.one(task_job(DAG, "wrong_scala"), "dataJobInfo")["name"]
+        == "wrong_scala"
+    )
 
 
 def test_a_task_that_times_out_leaves_no_spark_submit_behind(hard_times: DagTest) -> None:
@@ -111,6 +135,8 @@ def test_a_task_that_times_out_reports_what_its_job_had_done(hard_times: DagTest
     assert f"/outputDatasetEdges/{hard_times.dataset('second')}" in patched_paths(operations)
     runs = {urn: catalogue.run_events(urn) for urn in catalogue.urns("dataProcessInstance")}
     of_the_task = [events for events in runs.values() if ("COMPLETE", 1, "FAILURE") in events]
-    of_spark_and_the_dag = [events for events in runs.values() if ("COMPLETE", None, "FAILURE") in events]
+    of_spark_and_the_dag = [
+        events for events in runs.values() if ("COMPLETE", None, "FAILURE") in events
+    ]
     assert (len(of_the_task), len(of_spark_and_the_dag)) == (1, 2)
     catalogue.assert_strict()

@@ -12,7 +12,15 @@ from airflow_provider_spark_datahub.capture import running_submits
 from tests.operators.copies import write_events
 from tests.operators.tries import FakeSpark
 from tests.system.airflow_home import AirflowHome, file_connection, sink_in
-from tests.system.catalogue import Catalogue, DagRunKey, TaskRunKey, file_dataset, instance, patched_paths, spark_job
+from tests.system.catalogue import (
+    Catalogue,
+    DagRunKey,
+    TaskRunKey,
+    file_dataset,
+    instance,
+    patched_paths,
+    spark_job,
+)
 
 pytestmark = pytest.mark.airflow
 
@@ -21,7 +29,9 @@ TABLE = "file:///out/1"
 
 
 @pytest.mark.slow
-def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_a_dag_scheduled_on_a_table_runs_once_per_write(
+    airflow_home: AirflowHome, tmp_path: Path
+) -> None:
     """The writer runs twice, and the first attempt of its second run fails after it wrote.
 
     The reader has lineage by policy, which the scheduler's own DAG does not show.
@@ -35,7 +45,9 @@ def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHom
     write_events(spark, 3, inputs=("/other",))
     sink, connections = sink_in(tmp_path), {"datahub_file": file_connection(tmp_path)}
 
-    with airflow_home.scheduling(tmp_path / "airflow", "asset_chain.py", connections, **environment) as home:
+    with airflow_home.scheduling(
+        tmp_path / "airflow", "asset_chain.py", connections, **environment
+    ) as home:
 
         def runs(dag_id: str, state: str = "success") -> list[str]:
             query = "select run_id from dag_run where dag_id = ? and state = ? order by id"
@@ -45,7 +57,12 @@ def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHom
             return len(runs(READER)) == len(runs(EXPORT_READER)) == number
 
         server_log = home.folder / "api-server.log"
-        home.until(lambda: "startup complete" in server_log.read_text() and len(home.query("select 1 from dag")) == 3)
+        home.until(
+            lambda: (
+                "startup complete" in server_log.read_text()
+                and len(home.query("select 1 from dag")) == 3
+            )
+        )
         for number in (1, 2):
             home.trigger(WRITER)
             home.until(partial(has_runs, number))
@@ -65,9 +82,16 @@ def test_a_dag_scheduled_on_a_table_runs_once_per_write(airflow_home: AirflowHom
     assert [extra["datahub_task_run"] for _, extra in events] == writers
     catalogue = Catalogue.of_folder(sink)
     catalogue.assert_strict()
-    assert [result for *_, result in catalogue.run_events(writers[1])] == [None, "UP_FOR_RETRY", None, "SUCCESS"]
+    assert [result for *_, result in catalogue.run_events(writers[1])] == [
+        None,
+        "UP_FOR_RETRY",
+        None,
+        "SUCCESS",
+    ]
     for reader, writer in zip(readers, writers, strict=True):
-        assert catalogue.one(reader, "dataProcessInstanceRelationships")["upstreamInstances"] == [writer]
+        assert catalogue.one(reader, "dataProcessInstanceRelationships")["upstreamInstances"] == [
+            writer
+        ]
 
 
 def _has_ended(sink: Path, run: str) -> bool:
@@ -87,13 +111,17 @@ def test_what_spark_writes_after_its_task_was_killed_is_delivered(
     (tmp_path / "reports").mkdir()
     sink, connections = sink_in(tmp_path), {"datahub_file": file_connection(tmp_path)}
     variables = {"SYSTEM_FOLDER": tmp_path}
-    with airflow_home.scheduling(tmp_path / "airflow", "orphaned.py", connections, **variables) as home:
+    with airflow_home.scheduling(
+        tmp_path / "airflow", "orphaned.py", connections, **variables
+    ) as home:
         home.until(lambda: len(home.query("select 1 from dag")) == 1)
         home.trigger("orphaned")
         home.until(lambda: bool(home.query("select 1 from dag_run where state = 'failed'")))
         ((run_id,),) = home.query("select run_id from dag_run")
         run = instance(DagRunKey(dag_id="orphaned", run_id=run_id))
-        home.until(lambda: ("COMPLETE", None, "FAILURE") in Catalogue.of_folder(sink).run_events(run))
+        home.until(
+            lambda: ("COMPLETE", None, "FAILURE") in Catalogue.of_folder(sink).run_events(run)
+        )
         # A drain that comes too early.
         assert home.spark_datahub("emit", **home.environment)[0] == 0
         (events,) = (home.folder / "events").glob("*/*/*/*.ndjson")

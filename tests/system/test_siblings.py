@@ -1,4 +1,6 @@
-"""The runs of a mapped task in a real Airflow; the Spark below them is a script that writes their events."""
+"""The runs of a mapped task in a real Airflow; the Spark below them is a script that writes their
+events.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def received(metrics: socket.socket) -> Counter[str]:
     return found
 
 
-def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: AirflowHome, tmp_path: Path) -> None:
+def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(
+    airflow_home: AirflowHome, tmp_path: Path
+) -> None:
     environment = {"SPARK_HOME": str(tmp_path / "spark")}
     spark = FakeSpark(tmp_path, environment.__setitem__)
     for number in (1, 2, 3, 9):
@@ -67,14 +71,30 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(airflow_home: Airf
     counted = received(metrics)
     metrics.close()
     assert counted["airflow.spark_datahub.tasks.with_lineage:1|c"] == 4
-    assert sum(count for name, count in counted.items() if name.startswith("airflow.spark_datahub.added:")) == 4
+    assert (
+        sum(
+            count
+            for name, count in counted.items()
+            if name.startswith("airflow.spark_datahub.added:")
+        )
+        == 4
+    )
     delivered = "airflow.spark_datahub.proposals.delivered:"
-    assert sum(int(name.removeprefix(delivered)[:-2]) for name in counted if name.startswith(delivered)) > 0
+    assert (
+        sum(
+            int(name.removeprefix(delivered)[:-2]) for name in counted if name.startswith(delivered)
+        )
+        > 0
+    )
 
     catalogue = Catalogue.of_folder(sink_in(tmp_path))
     catalogue.assert_strict()
-    relationships = catalogue.one(catalogue.task_run(DAG, "last"), "dataProcessInstanceRelationships")
+    relationships = catalogue.one(
+        catalogue.task_run(DAG, "last"), "dataProcessInstanceRelationships"
+    )
     # Airflow knows which indexes ran.
-    assert relationships["upstreamInstances"] == [catalogue.task_run(DAG, "copy", index) for index in range(3)]
+    assert relationships["upstreamInstances"] == [
+        catalogue.task_run(DAG, "copy", index) for index in range(3)
+    ]
 
     check(run("2"), range(2, 3))

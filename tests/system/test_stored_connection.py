@@ -29,7 +29,11 @@ def test_the_end_of_dags_test_delivers_through_a_stored_connection(stored: DagTe
     assert stored.succeeded, stored.output[-20_000:]
     assert "isn't defined" not in stored.output
     assert not list((stored.folder / "outbox").glob("pending/**/*.jsonl"))
-    assert stored.catalogue.run_events(stored.catalogue.dag_run(DAG))[-1] == ("COMPLETE", None, "SUCCESS")
+    assert stored.catalogue.run_events(stored.catalogue.dag_run(DAG))[-1] == (
+        "COMPLETE",
+        None,
+        "SUCCESS",
+    )
     never = stored.catalogue.task_run(DAG, "never_runs")
     assert never not in stored.catalogue.urns("dataProcessInstance")
 
@@ -43,8 +47,14 @@ def test_a_task_that_is_skipped_before_execute_has_its_run(stored: DagTest) -> N
 def test_the_state_after_execute_replaces_the_result_that_execute_reported(stored: DagTest) -> None:
     run = stored.catalogue.task_run(DAG, "skipped_after")
     events = stored.catalogue.all(run, "dataProcessInstanceRunEvent")
-    ends = {event["timestampMillis"]: event["result"]["type"] for event in events if event["status"] == "COMPLETE"}
-    assert list(ends.values()) == ["SKIPPED"], "of two events of one time, DataHub keeps the later one"
+    ends = {
+        event["timestampMillis"]: event["result"]["type"]
+        for event in events
+        if event["status"] == "COMPLETE"
+    }
+    assert list(ends.values()) == ["SKIPPED"], (
+        "of two events of one time, DataHub keeps the later one"
+    )
 
 
 def test_the_dag_of_tasks_that_never_ran_has_its_name(stored: DagTest) -> None:
@@ -53,7 +63,14 @@ def test_the_dag_of_tasks_that_never_ran_has_its_name(stored: DagTest) -> None:
 
 
 @pytest.mark.usefixtures("stored")
-def test_the_command_line_checks_and_delivers_through_a_stored_connection(airflow_home: AirflowHome) -> None:
-    code, output = airflow_home.spark_datahub("doctor", "--connection", CONNECTION, "--write", "--json")
+def test_the_command_line_checks_and_delivers_through_a_stored_connection(
+    airflow_home: AirflowHome,
+) -> None:
+    code, output = airflow_home.spark_datahub(
+        "doctor", "--connection", CONNECTION, "--write", "--json"
+    )
     findings = {finding["subject"]: finding for finding in json.loads(output)["findings"]}
-    assert findings["connection"]["verdict"] == findings["delivery"]["verdict"] == "good", (code, output)
+    assert findings["connection"]["verdict"] == findings["delivery"]["verdict"] == "good", (
+        code,
+        output,
+    )

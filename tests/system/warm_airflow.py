@@ -1,9 +1,10 @@
 """Airflow's command line, without the ten seconds that each command spends on importing Airflow.
 
-This process imports Airflow once, and forks for each command: the child reads its own environment, initializes Airflow
-as ``import airflow`` does, and runs the ``main`` that the command ``airflow`` runs. It listens at a Unix socket, the
-argument, and reads a command from each line of a connection. It answers with the command's exit status; of one that
-goes on in the background, with its process id. Each connection has a fork of its own; the process ends after the last.
+This process imports Airflow once, and forks for each command: the child reads its own environment,
+initializes Airflow as ``import airflow`` does, and runs the ``main`` that the command ``airflow``
+runs. It listens at a Unix socket, the argument, and reads a command from each line of a connection.
+It answers with the command's exit status; of one that goes on in the background, with its process
+id. Each connection has a fork of its own; the process ends after the last.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ def serve(address: Path) -> None:
     importlib.import_module("airflow.models").import_all_models()
     importlib.import_module("sqlalchemy.orm").configure_mappers()
     asyncio.run(
-        _build_routes(importlib.import_module("airflow.sdk.execution_time.supervisor").in_process_api_server().app)
+        _build_routes(
+            importlib.import_module("airflow.sdk.execution_time.supervisor")
+            .in_process_api_server()
+            .app
+        )
     )
     # Imported modules stay, and are shared with the forks as long as no collector writes to it.
     gc.freeze()
@@ -116,8 +121,12 @@ def _serve_client(connection: socket.socket) -> None:
 
 
 async def _build_routes(app: Any) -> None:
-    """Ask the API of ``dags test`` for nothing: only its first answer takes longer than a small DAG."""
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://airflow.invalid") as client:
+    """Ask the API of ``dags test`` for nothing: only its first answer takes longer than a small
+    DAG.
+    """
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://airflow.invalid"
+    ) as client:
         await client.get("/nothing")
 
 
@@ -143,12 +152,15 @@ def _run(command: dict[str, Any]) -> None:
 
 def _read_where_metrics_go() -> None:
     """Send metrics to where this command's environment says: Airflow read that before the fork."""
-    with suppress(ImportError, AttributeError):  # before Airflow 3.3, a command with metrics needs a fresh process
+    with suppress(
+        ImportError, AttributeError
+    ):  # before Airflow 3.3, a command with metrics needs a fresh process
         initialize = importlib.import_module("airflow.sdk.observability.stats").initialize
         stats_utils = importlib.import_module("airflow.sdk.observability.metrics.stats_utils")
         conf = importlib.import_module("airflow.sdk.configuration").conf
         initialize(
-            factory=stats_utils.get_stats_factory(), export_legacy_names=conf.getboolean("metrics", "legacy_names_on")
+            factory=stats_utils.get_stats_factory(),
+            export_legacy_names=conf.getboolean("metrics", "legacy_names_on"),
         )
 
 

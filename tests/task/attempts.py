@@ -60,7 +60,9 @@ class Try:
         sink = None if self.sink_problem else self.sink or FileSink(self.sink_folder)
         self.lineage = AttemptLineage(
             LineageOptions(**{**given, **self.options}),
-            TaskAttempt(DagRun(AirflowSite(), "shop", self.run_id), "build", self.number, start_ms=START_MS),
+            TaskAttempt(
+                DagRun(AirflowSite(), "shop", self.run_id), "build", self.number, start_ms=START_MS
+            ),
             self.connections or connections_to(sink, self.sink_problem),
         )
         self.running = RunningAttempt(self.lineage)
@@ -73,18 +75,26 @@ class Try:
         if not home.exists():
             executable(spark_at(home) / "bin/spark-submit")
             openlineage_jar(self.folder / "openlineage-spark_2.13-1.53.0.jar")
-        return SparkSubmit("spark-submit", {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(home), **env}, local_driver=True)
+        return SparkSubmit(
+            "spark-submit",
+            {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(home), **env},
+            local_driver=True,
+        )
 
     def inject(self, submission: Submission | None = None, **env: str) -> dict[str, str]:
         """Return the Spark properties that the job would get."""
-        [injection] = self.lineage.inject([submission or Submission()], self.spark_submit(**env), PARENT, ROOT)
+        [injection] = self.lineage.inject(
+            [submission or Submission()], self.spark_submit(**env), PARENT, ROOT
+        )
         return injection.submission.effective_properties()
 
     def job_writes(self, events: str | bytes) -> Path:
         """Inject, and write where the listener would."""
         path = Path(self.inject()["spark.openlineage.transport.location"])
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes((CORPUS / f"{events}.ndjson").read_bytes() if isinstance(events, str) else events)
+        path.write_bytes(
+            (CORPUS / f"{events}.ndjson").read_bytes() if isinstance(events, str) else events
+        )
         return path
 
     @property
@@ -97,7 +107,10 @@ class Try:
         return aspects(self.delivered[since:], name, urn)
 
     def run_events(self, since: int = 0) -> list[dict[str, Any]]:
-        return [one["aspect"]["json"] for one in self.aspects("dataProcessInstanceRunEvent", since=since)]
+        return [
+            one["aspect"]["json"]
+            for one in self.aspects("dataProcessInstanceRunEvent", since=since)
+        ]
 
     def results(self, since: int = 0) -> set[str]:
         return {event["result"]["type"] for event in self.run_events(since) if "result" in event}
@@ -106,11 +119,18 @@ class Try:
     def attempts(self) -> list[tuple[int, str]]:
         """The beginnings and results of attempts, in the order of their delivery."""
         events = [event for event in self.run_events() if "attempt" in event]
-        return [(event["attempt"], event.get("result", {}).get("type", event["status"])) for event in events]
+        return [
+            (event["attempt"], event.get("result", {}).get("type", event["status"]))
+            for event in events
+        ]
 
 
-def aspects(proposals: list[dict[str, Any]], name: str, urn: str | None = None) -> list[dict[str, Any]]:
-    return [one for one in proposals if one["aspectName"] == name and urn in (None, one["entityUrn"])]
+def aspects(
+    proposals: list[dict[str, Any]], name: str, urn: str | None = None
+) -> list[dict[str, Any]]:
+    return [
+        one for one in proposals if one["aspectName"] == name and urn in (None, one["entityUrn"])
+    ]
 
 
 def files_below(folder: Path) -> list[Path]:

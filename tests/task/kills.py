@@ -1,4 +1,5 @@
-"""Kill attempts while they collect, convert, store and deliver; then drain the outbox, and check the deliveries.
+"""Kill attempts while they collect, convert, store and deliver; then drain the outbox, and check
+the deliveries.
 
 A process of its own, since it forks: everything is imported once, and each try is a fork of it.
 """
@@ -31,15 +32,29 @@ from tests.delivery.samples import delivered_lines
 
 EVENTS = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
 START_MS = 1_767_225_900_000
-# What reaches the disk or asks it: between two of these, nothing changes that a killed process leaves behind.
-STEPS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.scandir", "os.listdir", "os.truncate"})
+# What reaches the disk or asks it: between two of these, nothing changes that a killed process
+# leaves behind.
+STEPS = frozenset(
+    {
+        "open",
+        "os.rename",
+        "os.remove",
+        "os.mkdir",
+        "os.rmdir",
+        "os.scandir",
+        "os.listdir",
+        "os.truncate",
+    }
+)
 
 State = dict[str, Any]
 
 
 @dataclass
 class Kills:
-    """Outcome of all attempts. :param repeated: number of proposals that were delivered more than once."""
+    """Outcome of all attempts. :param repeated: number of proposals that were delivered more than
+    once.
+    """
 
     tries: int = 0
     killed: Counter[str] = field(default_factory=Counter)
@@ -66,7 +81,9 @@ def lineage_of(folder: Path) -> AttemptLineage:
     )
     task_try = TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS)
     sink = FileSink(folder / "sink")
-    connections = Connections(lambda _: (sink, None), lambda location, limits: outbox_at(Path(location), limits))
+    connections = Connections(
+        lambda _: (sink, None), lambda location, limits: outbox_at(Path(location), limits)
+    )
     lineage = AttemptLineage(options, task_try, connections)
     events_file = folder / "events/shop/try1.ndjson"
     events_file.parent.mkdir(parents=True)
@@ -140,7 +157,9 @@ def state_of(folder: Path) -> tuple[State, int]:
 
 
 def undisturbed(folder: Path, *, ended: bool) -> tuple[State, int]:
-    """Return the state after an attempt that is not killed, or killed before it recorded its end, and a drain."""
+    """Return the state after an attempt that is not killed, or killed before it recorded its end,
+    and a drain.
+    """
     if ended:
         forked(lambda armed: run_try(folder, armed))
     else:
@@ -158,10 +177,15 @@ class Runner:
     def __init__(self, root: Path) -> None:
         self._root = root
         self.kills = Kills()
-        self._expected = {ended: undisturbed(root / f"undisturbed-{ended}", ended=ended) for ended in (False, True)}
+        self._expected = {
+            ended: undisturbed(root / f"undisturbed-{ended}", ended=ended)
+            for ended in (False, True)
+        }
 
     def at_steps(self, stride: int) -> None:
-        """Kill before each ``stride``-th step in turn, until an attempt reaches its end; then the drain likewise."""
+        """Kill before each ``stride``-th step in turn, until an attempt reaches its end; then the
+        drain likewise.
+        """
         step = 1
         while self._try(step):
             step += stride
@@ -176,8 +200,15 @@ class Runner:
         folder = self._root / f"{kills.tries:05d}"
         killed = forked(lambda armed: run_try(folder, armed), at_step=at_step)
         kills.killed["finish" if killed else "finish, too late"] += 1
-        unfinished = [one for one in outbox_at(folder / "outbox").entries() if one.manifest.state == "unfinished"]
-        ended = all(UnfinishedAttempt.from_obj(one.manifest.redo).spark_succeeded is not None for one in unfinished)
+        unfinished = [
+            one
+            for one in outbox_at(folder / "outbox").entries()
+            if one.manifest.state == "unfinished"
+        ]
+        ended = all(
+            UnfinishedAttempt.from_obj(one.manifest.redo).spark_succeeded is not None
+            for one in unfinished
+        )
         if drain_at_step is not None:
             killed = forked(lambda armed: drain(folder, armed), at_step=drain_at_step)
             kills.killed["drain" if killed else "drain, too late"] += 1
@@ -189,7 +220,11 @@ class Runner:
         expected, count = self._expected[ended]
         state, arrived = state_of(folder)
         if state != expected:
-            differing = [name for name in expected.keys() | state.keys() if expected.get(name) != state.get(name)]
+            differing = [
+                name
+                for name in expected.keys() | state.keys()
+                if expected.get(name) != state.get(name)
+            ]
             self.kills.lost.append(f"{folder.name}: {sorted(differing)}")
         outbox = outbox_at(folder / "outbox")
         self.kills.corrupt += len(outbox.storage.stored(Folder.CORRUPT))

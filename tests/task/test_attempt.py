@@ -25,12 +25,17 @@ def test_the_job_gets_its_location_and_its_parent(one: Try, tmp_path: Path) -> N
     properties = one.inject()
     location = Path(properties["spark.openlineage.transport.location"])
     assert location.is_relative_to(tmp_path / "events" / "shop")
-    assert (properties["spark.openlineage.parentRunId"], properties["spark.openlineage.rootParentRunId"]) == (
+    assert (
+        properties["spark.openlineage.parentRunId"],
+        properties["spark.openlineage.rootParentRunId"],
+    ) == (
         PARENT.run_id,
         ROOT.run_id,
     )
     assert properties["spark.openlineage.namespace"] == "default"
-    assert properties["spark.driver.extraClassPath"] == str(tmp_path / "openlineage-spark_2.13-1.53.0.jar")
+    assert properties["spark.driver.extraClassPath"] == str(
+        tmp_path / "openlineage-spark_2.13-1.53.0.jar"
+    )
     assert one.lineage.report.events_file == str(location)
     assert one.lineage.report.warnings == []
 
@@ -50,10 +55,16 @@ def test_the_job_gets_an_archive_of_java_classes_if_there_is_one(
 
 
 @cases("task")
-def test_the_listener_sends_what_the_settings_want(tmp_path: Path, settings: Any, sent: dict[str, str]) -> None:
+def test_the_listener_sends_what_the_settings_want(
+    tmp_path: Path, settings: Any, sent: dict[str, str]
+) -> None:
     injected = Try(tmp_path, options={"settings": LineageSettings.from_mapping(settings)}).inject()
     ours = ("spark.openlineage.facets.", "spark.openlineage.dataset.")
-    found = {name.removeprefix("spark.openlineage."): injected[name] for name in injected if name.startswith(ours)}
+    found = {
+        name.removeprefix("spark.openlineage."): injected[name]
+        for name in injected
+        if name.startswith(ours)
+    }
     assert found == sent
 
 
@@ -79,8 +90,12 @@ def test_a_transport_from_outside_spark_is_reported(one: Try) -> None:
 
 
 def test_a_parent_run_of_the_user_is_reported(one: Try) -> None:
-    one.inject(Submission({"spark.openlineage.parentRunId": "01990000-0000-7000-8000-00000000000f"}))
-    assert one.lineage.report.warnings == ["the job names an OpenLineage parent run of its own, which was kept"]
+    one.inject(
+        Submission({"spark.openlineage.parentRunId": "01990000-0000-7000-8000-00000000000f"})
+    )
+    assert one.lineage.report.warnings == [
+        "the job names an OpenLineage parent run of its own, which was kept"
+    ]
 
 
 def test_a_missing_properties_file_raises(one: Try) -> None:
@@ -98,8 +113,12 @@ def test_a_spark_of_unknown_layout_is_asked_for_its_version(one: Try, tmp_path: 
     assert jars == (str(tmp_path / "openlineage-spark_2.13-1.53.0.jar"),)
 
 
-def test_a_command_line_that_the_operating_system_just_takes_is_not_extended(tmp_path: Path) -> None:
-    """Linux bounds all arguments and the environment together. Java's command line repeats parts of Spark's."""
+def test_a_command_line_that_the_operating_system_just_takes_is_not_extended(
+    tmp_path: Path,
+) -> None:
+    """Linux bounds all arguments and the environment together. Java's command line repeats parts of
+    Spark's.
+    """
     one, size = Try(tmp_path), 100_000
     most = min(os.sysconf("SC_ARG_MAX"), 6 * 1024 * 1024)
     users = Submission({f"spark.shop.p{number}": "x" * size for number in range(5)})
@@ -108,7 +127,9 @@ def test_a_command_line_that_the_operating_system_just_takes_is_not_extended(tmp
         subprocess.run(["/bin/true", *submission.arguments], env=env, check=True)
 
     filled = (most - 5 * size - 1_000) // size
-    env = {f"V{number}": "x" * size for number in range(filled)} | {"REST": "x" * ((most - 5 * size - 1_000) % size)}
+    env = {f"V{number}": "x" * size for number in range(filled)} | {
+        "REST": "x" * ((most - 5 * size - 1_000) % size)
+    }
     start(users)
     with pytest.raises(OSError, match="Argument list too long"):
         start(replace(users, properties={**users.properties, **one.inject()}))
@@ -125,5 +146,9 @@ def test_a_job_runs_without_the_listener_if_the_disk_for_events_hangs(
     """The listener would hang in the driver, and with it the job: it runs without."""
     monkeypatch.setattr(attempt, "_BEGIN_SECONDS", 0.2)
     one.spark_submit()
-    with hanging_disk(one.folder / "events"), not_outlasting(0.5), pytest.raises(TimeoutError, match="no answer"):
+    with (
+        hanging_disk(one.folder / "events"),
+        not_outlasting(0.5),
+        pytest.raises(TimeoutError, match="no answer"),
+    ):
         one.inject()

@@ -40,7 +40,10 @@ def test_lineage_is_delivered_without_an_outbox(one: Try, tmp_path: Path) -> Non
     report = one.finish()
     assert (report.delivered, report.pending) == (report.proposals, 0)
     assert len(one.delivered) == report.proposals
-    assert any(warning.startswith("not kept in the outbox before the delivery: ") for warning in report.warnings)
+    assert any(
+        warning.startswith("not kept in the outbox before the delivery: ")
+        for warning in report.warnings
+    )
     assert not path.exists()
 
 
@@ -48,14 +51,18 @@ def test_lineage_is_delivered_without_an_outbox(one: Try, tmp_path: Path) -> Non
 def test_events_of_an_attempt_that_neither_outbox_nor_sink_takes_stay_and_are_named(
     tmp_path: Path, ended: bool
 ) -> None:
-    """The outbox is full from before the submit on, and the sink is down; the task is killed or not."""
+    """The outbox is full from before the submit on, and the sink is down; the task is killed or
+    not.
+    """
     one = Try(tmp_path, options={"outbox_limits": OutboxLimits(max_bytes=1)})
     path = one.job_writes("a_csv_join_agg")
     one.sink_folder.touch()
     if ended:
         report = one.finish()
         assert (report.delivered, report.pending) == (0, report.proposals)
-        assert any("is full" in warning and "outbox_max_bytes" in warning for warning in report.warnings)
+        assert any(
+            "is full" in warning and "outbox_max_bytes" in warning for warning in report.warnings
+        )
         assert (report.outbox_entry, report.events_file) == (None, str(path))
     assert path.is_file()
     assert entries(tmp_path) == []
@@ -125,7 +132,9 @@ def test_a_slow_disk_does_not_keep_an_attempt_from_failing_for_its_lineage(
 
     monkeypatch.setattr(os, "fsync", slowly)
     first.lineage.earlier.leave_to_retry([])
-    assert waiting_for(tmp_path, "retry", 2).lineage.earlier.to_deliver(None) == SucceededAttempt(1, [])
+    assert waiting_for(tmp_path, "retry", 2).lineage.earlier.to_deliver(None) == SucceededAttempt(
+        1, []
+    )
 
 
 @cases("task")

@@ -27,7 +27,10 @@ GROUP = (KEY.instance, EntryName.connection_hash("datahub"))
 
 
 def delivery(
-    folder: Path, sink: Recording, limits: OutboxLimits | None = None, on_failure: _FailurePolicy = "warn"
+    folder: Path,
+    sink: Recording,
+    limits: OutboxLimits | None = None,
+    on_failure: _FailurePolicy = "warn",
 ) -> tuple[TaskDelivery, LineageReport]:
     options = LineageOptions(
         connection="datahub",
@@ -40,7 +43,9 @@ def delivery(
         outbox_limits=limits,
     )
     report = LineageReport()
-    return TaskDelivery(options, AttemptKey("shop", "run", "build", -1, 1), connections_to(sink), report), report
+    return TaskDelivery(
+        options, AttemptKey("shop", "run", "build", -1, 1), connections_to(sink), report
+    ), report
 
 
 @pytest.mark.slow
@@ -68,7 +73,9 @@ def test_an_attempt_waits_for_the_delivery_of_another_run(tmp_path: Path) -> Non
     with one.leased(deadline):
         one.deliver(upserts(2), deadline, spark_succeeded=True)
         assert (report.delivered, report.pending, sink.arrived) == (0, 2, [])
-        assert str(report.reason).startswith("it is pending: another run of this task is being delivered, and after ")
+        assert str(report.reason).startswith(
+            "it is pending: another run of this task is being delivered, and after "
+        )
         assert "spark-datahub emit" in str(report.reason)
         lease.release()
         one.deliver(upserts(2), Deadline.after(30), spark_succeeded=True)
@@ -101,7 +108,9 @@ def test_an_attempt_waits_for_others_for_a_share_of_its_time_unless_it_fails_for
     assert [seconds <= 300 for seconds in waited] == [True, True, False, False, False, False]
 
 
-def test_entries_that_another_drainer_delivered_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_another_drainer_delivered_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = Recording()
     one, report = delivery(tmp_path, sink)
     wait = Lease.wait_for
@@ -112,7 +121,12 @@ def test_entries_that_another_drainer_delivered_are_counted(tmp_path: Path, monk
 
     monkeypatch.setattr(Lease, "wait_for", after_a_drain)
     one.deliver(upserts(2), Deadline.after(30), spark_succeeded=True)
-    assert (report.delivered, report.pending, report.stored, report.outbox_entry) == (2, 0, True, None)
+    assert (report.delivered, report.pending, report.stored, report.outbox_entry) == (
+        2,
+        0,
+        True,
+        None,
+    )
     assert len(sink.arrived) == 2
 
 

@@ -33,7 +33,9 @@ from tests.patience import HANGS, hanging_disk, not_outlasting, wait_until
 from tests.task.attempts import ENDED, FAILED, JOB, PARENT, ROOT, Try, entries, files_below
 
 
-def test_events_that_a_driver_elsewhere_left_on_its_own_disk_are_reported_as_missing(tmp_path: Path) -> None:
+def test_events_that_a_driver_elsewhere_left_on_its_own_disk_are_reported_as_missing(
+    tmp_path: Path,
+) -> None:
     one = Try(tmp_path, options={"openlineage_jar": "provided"})
     elsewhere = SparkSubmit(binary=None, env={}, local_driver=False)
     one.lineage.inject([Submission()], elsewhere, PARENT, ROOT)
@@ -45,8 +47,12 @@ def test_events_that_a_driver_elsewhere_left_on_its_own_disk_are_reported_as_mis
     )
 
 
-def test_the_folder_of_a_job_that_has_just_begun_stays_when_another_attempt_ends(tmp_path: Path) -> None:
-    """OpenLineage makes the folder once, before its first event: if it is gone then, all events of the job are lost."""
+def test_the_folder_of_a_job_that_has_just_begun_stays_when_another_attempt_ends(
+    tmp_path: Path,
+) -> None:
+    """OpenLineage makes the folder once, before its first event: if it is gone then, all events of
+    the job are lost.
+    """
     ending, beginning = Try(tmp_path, number=1), Try(tmp_path, number=2)
     ending.job_writes("a_csv_join_agg")
     path = Path(beginning.inject()["spark.openlineage.transport.location"])
@@ -100,12 +106,18 @@ def test_every_step_is_logged_for_debugging(one: Try, caplog: pytest.LogCaptureF
     messages = [record.getMessage() for record in caplog.records]
     found = [step for message in messages for step in expected if message.startswith(step)]
     assert found == expected
-    proposals = [message.removeprefix("Proposal: ") for message in messages if message.startswith("Proposal: ")]
+    proposals = [
+        message.removeprefix("Proposal: ")
+        for message in messages
+        if message.startswith("Proposal: ")
+    ]
     assert [json.loads(text) for text in proposals] == one.delivered
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_garbage_collector_runs_again_after_the_end(one: Try, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+def test_the_garbage_collector_runs_again_after_the_end(
+    one: Try, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
     seen: list[bool] = []
 
     def deliver(*_: object, **__: object) -> None:
@@ -134,13 +146,17 @@ def test_a_listener_that_did_not_run_is_the_reason(one: Try, tmp_path: Path) -> 
     one.inject()
     report = one.finish()
     assert (report.events, report.inputs, report.jobs) == (0, [], [])
-    assert str(report.reason).startswith("there is no event file: the OpenLineage listener did not run")
+    assert str(report.reason).startswith(
+        "there is no event file: the OpenLineage listener did not run"
+    )
     assert str(tmp_path / "events" / "shop") in str(report.reason)
     assert report.delivered == report.proposals > 0
 
 
 @cases("task")
-def test_an_event_file_without_a_usable_event_is_the_reason(one: Try, content: str, reason: str) -> None:
+def test_an_event_file_without_a_usable_event_is_the_reason(
+    one: Try, content: str, reason: str
+) -> None:
     one.job_writes(content.encode())
     report = one.finish()
     assert str(report.reason).startswith(reason)
@@ -156,7 +172,9 @@ def test_a_query_whose_table_openlineage_does_not_name_is_the_reason(one: Try) -
     assert "append_data.ice_sales_orders" in report.sentence
 
 
-def test_an_event_file_that_cannot_be_removed_is_a_warning(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_file_that_cannot_be_removed_is_a_warning(
+    one: Try, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = one.job_writes("a_csv_join_agg")
 
     def refuse(self: Path, missing_ok: bool = False) -> None:
@@ -164,7 +182,9 @@ def test_an_event_file_that_cannot_be_removed_is_a_warning(one: Try, monkeypatch
 
     real = Path.unlink
     monkeypatch.setattr(
-        Path, "unlink", lambda self, missing_ok=False: (refuse if self == path else real)(self, missing_ok)
+        Path,
+        "unlink",
+        lambda self, missing_ok=False: (refuse if self == path else real)(self, missing_ok),
     )
     report = one.finish()
     assert (report.pending, report.events_file) == (0, str(path))
@@ -180,13 +200,21 @@ def drain(one: Try, result: AttemptResult) -> None:
 @pytest.mark.slow
 @cases("task")
 def test_a_disk_that_hangs_at_the_end_does_not_outlast_the_budget(
-    one: Try, steps: list[str] | None, seconds: float, sink_is_down: bool, said: str, states: list[str]
+    one: Try,
+    steps: list[str] | None,
+    seconds: float,
+    sink_is_down: bool,
+    said: str,
+    states: list[str],
 ) -> None:
     """The events stay: whoever finds an entry that is not converted needs them."""
     path = one.job_writes("a_csv_join_agg")
     if sink_is_down:
         one.sink_folder.touch()
-    with hanging_disk(path, steps) if steps else hanging_disk(one.folder / "outbox"), not_outlasting(seconds):
+    with (
+        hanging_disk(path, steps) if steps else hanging_disk(one.folder / "outbox"),
+        not_outlasting(seconds),
+    ):
         report = one.finish(replace(ENDED, seconds=seconds))
         assert path.is_file()
     assert said.replace("PATH", str(path)) in " ".join([*report.warnings, str(report.reason)])
@@ -274,7 +302,9 @@ def test_the_result_of_an_unrecorded_end_is_airflows(
     drain(one, known)
     assert entries(tmp_path) == []
     assert one.results(since=before) == {"FAILURE" if later_attempt else known}
-    assert {each["changeType"] for each in one.aspects("dataJobInputOutput", since=before)} == {"PATCH"}
+    assert {each["changeType"] for each in one.aspects("dataJobInputOutput", since=before)} == {
+        "PATCH"
+    }
 
 
 @pytest.mark.parametrize("for_good", [False, True])
@@ -364,5 +394,7 @@ def test_a_job_without_the_listener_has_its_task_run_and_the_reason(one: Try) ->
     report = one.finish()
     assert report.reason == "the jar is missing"
     assert report.events_file is None
-    assert {"type": "SUCCESS", "nativeResultType": "airflow"} in [event.get("result") for event in one.run_events()]
+    assert {"type": "SUCCESS", "nativeResultType": "airflow"} in [
+        event.get("result") for event in one.run_events()
+    ]
     assert one.aspects("dataJobInputOutput") == []

@@ -49,8 +49,14 @@ def one(tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Try:
 
 
 def in_s3(folder: Path, **options: Any) -> Try:
-    connections = replace(connections_to(FileSink(folder / "lineage")), open_store=open_store, s3_endpoint=s3_endpoint)
-    given = {"events_store": f"s3://events@spark-events/{folder.name}", "openlineage_jar": "provided", **options}
+    connections = replace(
+        connections_to(FileSink(folder / "lineage")), open_store=open_store, s3_endpoint=s3_endpoint
+    )
+    given = {
+        "events_store": f"s3://events@spark-events/{folder.name}",
+        "openlineage_jar": "provided",
+        **options,
+    }
     return Try(folder, options=given, connections=connections)
 
 
@@ -63,7 +69,11 @@ def job_writes(one: Try, s3: S3) -> Path:
         for name, value in submission.effective_properties().items()
         if name.startswith("spark.openlineage.transport.")
     }
-    assert (transport["type"], transport["bucketName"], transport["endpoint"]) == ("s3", "spark-events", s3.url)
+    assert (transport["type"], transport["bucketName"], transport["endpoint"]) == (
+        "s3",
+        "spark-events",
+        s3.url,
+    )
     assert not {name for name in transport if "key" in name.lower() or "secret" in name.lower()}
     store = open_store("s3://events@spark-events")
     for path in RECORDED.glob("*.json"):
@@ -107,7 +117,9 @@ def deliver_killed(one: Try) -> None:
 def test_a_drain_on_another_machine_reads_the_events_of_a_killed_attempt(one: Try, s3: S3) -> None:
     folder = job_writes(one, s3)
     deliver_killed(one)
-    end = next(line for line in one.delivered if line["aspectName"] == "dataProcessInstanceRunEvent")
+    end = next(
+        line for line in one.delivered if line["aspectName"] == "dataProcessInstanceRunEvent"
+    )
     assert end
     assert not list(folder.glob("*.json"))
 
@@ -118,7 +130,9 @@ def test_the_users_event_log_in_s3_is_found_by_its_mark_or_its_name(one: Try) ->
     job = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"s3a://spark-events/{history}/"}
     one = in_s3(one.folder, capture="event_log", event_log_connection="events")
     elsewhere = SparkSubmit(binary=None, env={}, local_driver=False)
-    submission = one.lineage.inject([Submission(properties=job)], elsewhere, PARENT, ROOT)[0].submission
+    submission = one.lineage.inject([Submission(properties=job)], elsewhere, PARENT, ROOT)[
+        0
+    ].submission
     assert {name: submission.properties[name] for name in job} == job
     assert not [name for name in submission.properties if "extraListeners" in name]
     store = open_store(f"s3://events@spark-events/{history}")
@@ -139,7 +153,10 @@ def test_the_users_event_log_in_s3_is_found_by_its_mark_or_its_name(one: Try) ->
 
     report = one.finish(replace(ENDED, seconds=HANGS))
     assert (report.reason, report.warnings) == (None, [])
-    assert (set(report.inputs), set(report.outputs)) == (set(TRUTH["inputs"]), set(TRUTH["outputs"]))
+    assert (set(report.inputs), set(report.outputs)) == (
+        set(TRUTH["inputs"]),
+        set(TRUTH["outputs"]),
+    )
     names = store.stored(f"eventlog_v2_{APPLICATION}")
     assert len(names) == 3, "the log is the user's"
 
@@ -152,12 +169,19 @@ def test_the_users_event_log_in_s3_is_found_by_its_mark_or_its_name(one: Try) ->
 
 # -- an event log of the attempt's own, beside where the events would be
 
-SERVICE = SparkSubmit(binary=None, env={}, local_driver=False, store_scheme="s3a", shares_disk=False)
+SERVICE = SparkSubmit(
+    binary=None, env={}, local_driver=False, store_scheme="s3a", shares_disk=False
+)
 """A service whose driver writes to S3, and has no jar of OpenLineage."""
 
 
 def without_jar(folder: Path, number: int = 1, **options: Any) -> Try:
-    given = {"capture": "auto", "openlineage_jar": None, "event_log_connection": "events", **options}
+    given = {
+        "capture": "auto",
+        "openlineage_jar": None,
+        "event_log_connection": "events",
+        **options,
+    }
     one = in_s3(folder, **given)
     return Try(folder, number, one.options, connections=one.connections)
 
@@ -169,25 +193,34 @@ def submitted(one: Try, job: Mapping[str, str] | None = None) -> dict[str, str]:
 
 def logged(properties: Mapping[str, str], *, killed: bool = False) -> Callable[[], Collection[str]]:
     """Write a log as Spark does, and return what lists it."""
-    store, folder = open_store("s3://events@spark-events"), urlsplit(properties["spark.eventLog.dir"]).path.strip("/")
+    store, folder = (
+        open_store("s3://events@spark-events"),
+        urlsplit(properties["spark.eventLog.dir"]).path.strip("/"),
+    )
     assert store.stored(folder), "Spark does not start without the folder"
     write_log(store, folder, killed=killed)
     return lambda: [name for name in store.stored(folder) if not name.endswith("/.of-an-attempt")]
 
 
-def write_log(store: ObjectStorage, folder: str, application: str = APPLICATION, *, killed: bool = False) -> None:
+def write_log(
+    store: ObjectStorage, folder: str, application: str = APPLICATION, *, killed: bool = False
+) -> None:
     """Write a log as Spark does, rolled and compressed; a killed driver leaves the first part."""
     name = f"{folder}/eventlog_v2_{application}/"
     lines = LOG.replace(APPLICATION.encode(), application.encode()).splitlines(keepends=True)
     for index, part in enumerate((lines[:-3], lines[-3:])[: 1 if killed else 2], 1):
-        store.write(f"{name}events_{index}_{application}.zstd", [zstandard.compress(b"".join(part))])
+        store.write(
+            f"{name}events_{index}_{application}.zstd", [zstandard.compress(b"".join(part))]
+        )
     store.write(f"{name}appstatus_{application}{'.inprogress' if killed else ''}", [b""])
 
 
 def test_the_log_of_a_killed_driver_is_read_as_far_as_it_was_closed(one: Try) -> None:
     one = without_jar(one.folder)
     properties = submitted(one)
-    rolled = [properties[f"spark.eventLog.{name}"] for name in ("rolling.enabled", "compression.codec")]
+    rolled = [
+        properties[f"spark.eventLog.{name}"] for name in ("rolling.enabled", "compression.codec")
+    ]
     assert rolled == ["true", "zstd"]
     stored = logged(properties, killed=True)
     deliver_killed(one)
@@ -198,7 +231,9 @@ def test_the_log_of_a_killed_driver_is_read_as_far_as_it_was_closed(one: Try) ->
 
 
 def test_a_driver_that_was_killed_before_it_closed_a_part_says_so(one: Try) -> None:
-    folder = urlsplit(submitted(one := without_jar(one.folder))["spark.eventLog.dir"]).path.strip("/")
+    folder = urlsplit(submitted(one := without_jar(one.folder))["spark.eventLog.dir"]).path.strip(
+        "/"
+    )
     name = f"{folder}/eventlog_v2_{APPLICATION}/appstatus_{APPLICATION}.inprogress"
     open_store("s3://events@spark-events").write(name, [b""])
     report = one.finish(replace(FAILED, failure="the job failed", seconds=HANGS))
@@ -214,7 +249,9 @@ def test_a_cancelled_driver_has_time_to_close_its_log_and_keeps_its_folder(one: 
     report = one.finish(replace(FAILED, failure="cancelled", seconds=HANGS))
     assert (report.reason, set(report.outputs)) == (None, set(TRUTH["outputs"]))
     folder = urlsplit(properties["spark.eventLog.dir"]).path.strip("/")
-    assert list(open_store("s3://events@spark-events").stored(folder)) == [f"{folder}/.of-an-attempt"]
+    assert list(open_store("s3://events@spark-events").stored(folder)) == [
+        f"{folder}/.of-an-attempt"
+    ]
 
 
 def test_a_drain_on_this_machine_leaves_a_deferred_job(one: Try) -> None:
@@ -229,7 +266,9 @@ def test_a_drain_on_this_machine_leaves_a_deferred_job(one: Try) -> None:
     assert stored()
 
 
-def test_a_log_that_cannot_be_read_at_the_end_stays(one: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_read_at_the_end_stays(
+    one: Try, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stored = logged(submitted(one := without_jar(one.folder)))
     with monkeypatch.context() as patched:
         patched.setattr(ObjectStorage, "read_range", Mock(side_effect=OSError("503 Slow Down")))
@@ -249,10 +288,16 @@ def test_the_place_of_a_log_is_the_users_where_the_job_has_one(one: Try) -> None
 
 
 def test_a_service_needs_an_address_in_a_store(one: Try) -> None:
-    with pytest.raises(InjectionError, match="set events_location to s3a://connection@bucket/folder"):
+    with pytest.raises(
+        InjectionError, match="set events_location to s3a://connection@bucket/folder"
+    ):
         submitted(without_jar(one.folder, events_store=None))
-    with pytest.raises(InjectionError, match="set events_location to s3a://connection@bucket/folder"):
+    with pytest.raises(
+        InjectionError, match="set events_location to s3a://connection@bucket/folder"
+    ):
         submitted(without_jar(one.folder, events_store="gs://lake/events"))
     without_log = replace(SERVICE, store_scheme=None)
-    with pytest.raises(InjectionError, match="and openlineage_jar, since Spark's own event log cannot be had"):
+    with pytest.raises(
+        InjectionError, match="and openlineage_jar, since Spark's own event log cannot be had"
+    ):
         without_jar(one.folder).lineage.inject([Submission()], without_log, PARENT, ROOT)

@@ -63,7 +63,9 @@ def test_a_failed_attempt_keeps_what_the_driver_said_and_is_no_green_run(tmp_pat
         failed.lineage.driver_output.last_line = "Path does not exist: password=secret1"
         assert ends(failed, replace(FAILED, failure="exit code 1")) == []
     records = kept(tmp_path)
-    assert [(one.succeeded, "Path does not exist" in one.failure) for one in records] == [(False, True)] * 2
+    assert [(one.succeeded, "Path does not exist" in one.failure) for one in records] == [
+        (False, True)
+    ] * 2
     assert "secret1" not in records[0].failure
 
 
@@ -83,7 +85,9 @@ def test_the_history_of_an_attempt_that_only_a_drain_converts_is_kept(tmp_path: 
     assert (record.key.try_number, set(record.outputs)) == (1, {REVENUE})
 
 
-def test_a_disk_that_refuses_the_history_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_the_history_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = Try(tmp_path)
     one.job_writes("a_csv_join_agg")
     write = LocalStorage.write

@@ -11,7 +11,11 @@ from airflow.configuration import AIRFLOW_HOME
 from airflow_provider_spark_datahub.conversion import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.entries import OutboxLimits
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration
-from airflow_provider_spark_datahub.task.options import LineageConfiguration, LineageOptions, OptionError
+from airflow_provider_spark_datahub.task.options import (
+    LineageConfiguration,
+    LineageOptions,
+    OptionError,
+)
 from tests.cases import cases
 
 
@@ -31,7 +35,9 @@ def configure(monkeypatch: pytest.MonkeyPatch, option: str, value: str) -> None:
 def test_every_option_has_its_default() -> None:
     home, options = Path(AIRFLOW_HOME) / "spark_datahub", resolved()
     # Airflow 3.1 does not know the defaults of providers everywhere.
-    assert replace(options, outbox_limits=options.outbox_limits or OutboxLimits()) == LineageOptions(
+    assert replace(
+        options, outbox_limits=options.outbox_limits or OutboxLimits()
+    ) == LineageOptions(
         connection="datahub_rest_default",
         settings=LineageSettings(),
         on_failure="warn",
@@ -57,7 +63,10 @@ def test_argument_beats_configuration_beats_default(
     from_argument: object,
 ) -> None:
     configure(monkeypatch, argument, configured)
-    for options, expected in ((resolved(), from_configuration), (resolved(**{argument: given}), from_argument)):
+    for options, expected in (
+        (resolved(), from_configuration),
+        (resolved(**{argument: given}), from_argument),
+    ):
         found = getattr(options, field)
         assert found == (Path(str(expected)) if isinstance(found, Path) else expected)
 
@@ -107,20 +116,28 @@ def test_a_wrong_converter_setting_costs_only_itself(monkeypatch: pytest.MonkeyP
         "unknown lineage setting 'tag'; did you mean 'tags'",
         "domains is 7",
     )
-    assert all(problem.startswith(start) for problem, start in zip(options.problems, starts, strict=True))
+    assert all(
+        problem.startswith(start) for problem, start in zip(options.problems, starts, strict=True)
+    )
 
 
 @cases("task")
-def test_wrong_configuration_is_named(monkeypatch: pytest.MonkeyPatch, option: str, value: str, message: str) -> None:
+def test_wrong_configuration_is_named(
+    monkeypatch: pytest.MonkeyPatch, option: str, value: str, message: str
+) -> None:
     configure(monkeypatch, option, value)
     (problem,) = resolved().problems
     assert re.search(message, problem)
 
 
-def test_an_option_whose_command_airflow_does_not_run_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_whose_command_airflow_does_not_run_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     configure(monkeypatch, "datahub_conn_id_cmd", "echo datahub")
     assert resolved().connection == "datahub_rest_default"
-    assert "unknown option 'datahub_conn_id_cmd'; did you mean 'datahub_conn_id'?" in " ".join(resolved().problems)
+    assert "unknown option 'datahub_conn_id_cmd'; did you mean 'datahub_conn_id'?" in " ".join(
+        resolved().problems
+    )
 
 
 @cases("task")
@@ -135,7 +152,10 @@ def test_the_argument_enabled_overrides_the_configuration(
 @pytest.mark.parametrize("argument", ["maybe", "", 2])
 def test_a_wrong_switch_is_named_and_switches_nothing_off(argument: object) -> None:
     assert configuration().is_enabled(argument)
-    assert resolved(enabled=argument).problems[:1] in ((f"enabled is {argument!r}, want true or false",), ())
+    assert resolved(enabled=argument).problems[:1] in (
+        (f"enabled is {argument!r}, want true or false",),
+        (),
+    )
 
 
 def test_limits_of_the_outbox(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt, UpstreamTask
+from airflow_provider_spark_datahub.conversion.run_tree import (
+    AirflowSite,
+    DagRun,
+    TaskAttempt,
+    UpstreamTask,
+)
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import DrainLimits
@@ -28,10 +33,17 @@ from tests.task.attempts import Try
 EVENTS = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
 START_MS = 1_767_225_900_000
 TRY = TaskAttempt(
-    DagRun(AirflowSite("prod", "eu"), "shop", "run"), "build", 1, start_ms=START_MS, upstream=(UpstreamTask("load"),)
+    DagRun(AirflowSite("prod", "eu"), "shop", "run"),
+    "build",
+    1,
+    start_ms=START_MS,
+    upstream=(UpstreamTask("load"),),
 )
 SETTINGS = LineageSettings.from_mapping(
-    {"tags": ["nightly"], "path_specs": {"s3": {"lake": {"path_spec_list": ["s3://b/*/{table}"], "env": "DEV"}}}}
+    {
+        "tags": ["nightly"],
+        "path_specs": {"s3": {"lake": {"path_spec_list": ["s3://b/*/{table}"], "env": "DEV"}}},
+    }
 )
 # No process has this id.
 GONE = 2**22 + 1
@@ -45,7 +57,9 @@ def ended() -> UnfinishedAttempt:
     return begun().ended(START_MS + 60_000, "SUCCESS", spark_succeeded=True)
 
 
-def entry_of(folder: Path, record: UnfinishedAttempt | None, limits: OutboxLimits | None = None) -> Entry:
+def entry_of(
+    folder: Path, record: UnfinishedAttempt | None, limits: OutboxLimits | None = None
+) -> Entry:
     redo: dict[str, Any] = record.to_obj() if record else {"x": 1}
     outbox_at(folder, limits).begin(key(), connection_id="datahub", events=str(EVENTS), redo=redo)
     (entry,) = outbox_at(folder, limits).entries()
@@ -83,7 +97,9 @@ def test_an_attempt_with_a_recorded_end_is_converted_with_its_result(tmp_path: P
     )
 
 
-def test_an_attempt_without_a_recorded_end_is_a_failure_that_only_adds_edges(tmp_path: Path) -> None:
+def test_an_attempt_without_a_recorded_end_is_a_failure_that_only_adds_edges(
+    tmp_path: Path,
+) -> None:
     entry = recover_entry(entry_of(tmp_path, replace(begun(), process=GONE)), Deadline.after(600))
     assert entry is not None
     assert results(entry) == {"FAILURE"}
@@ -94,7 +110,9 @@ def test_an_attempt_without_a_recorded_end_is_a_failure_that_only_adds_edges(tmp
     ]
     assert {proposal.change_type for proposal in spark_edges} == {"PATCH"}
     moments = {
-        proposal.aspect["timestampMillis"] for proposal in proposals_in(entry) if "RunEvent" in proposal.aspect_name
+        proposal.aspect["timestampMillis"]
+        for proposal in proposals_in(entry)
+        if "RunEvent" in proposal.aspect_name
     }
     assert round(EVENTS.stat().st_mtime * 1000) in moments
 
@@ -108,17 +126,24 @@ def test_a_running_attempt_is_left_alone(tmp_path: Path) -> None:
 def test_while_its_spark_runs_an_attempt_stays_unfinished_and_later_ones_go_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its end, which comes late, is not the state of the task run: the later attempt has ended before."""
+    """Its end, which comes late, is not the state of the task run: the later attempt has ended
+    before.
+    """
     orphans = [1]
     monkeypatch.setattr(submitted, "running_submits", lambda *_: orphans)
     outbox, sink = outbox_at(tmp_path), FileSink(tmp_path / "lineage")
     events = [tmp_path / "1.ndjson", tmp_path / "2.ndjson"]
     for file in events:
         file.write_bytes(EVENTS.read_bytes())
-    killed, later = replace(begun(events[0]), process=GONE), replace(ended(), events_file=str(events[1]))
+    killed, later = (
+        replace(begun(events[0]), process=GONE),
+        replace(ended(), events_file=str(events[1])),
+    )
     assert not killed.is_over
     outbox.begin(key(), connection_id="datahub", events=str(events[0]), redo=killed.to_obj())
-    outbox.begin(key(try_number=2), connection_id="datahub", events=str(events[1]), redo=later.to_obj())
+    outbox.begin(
+        key(try_number=2), connection_id="datahub", events=str(events[1]), redo=later.to_obj()
+    )
     connections = Connections(lambda _: (sink, None), lambda *_: outbox, lambda _: "SUCCESS")
 
     drained = drain(outbox, connections, DrainLimits()).run()
@@ -134,7 +159,8 @@ def test_while_its_spark_runs_an_attempt_stays_unfinished_and_later_ones_go_firs
     ends = [
         aspect["timestampMillis"]
         for one in map(json.loads, delivered_lines(tmp_path / "lineage"))
-        if one["entityUrn"] == TRY.urn and (aspect := one["aspect"]["json"]).get("status") == "COMPLETE"
+        if one["entityUrn"] == TRY.urn
+        and (aspect := one["aspect"]["json"]).get("status") == "COMPLETE"
     ]
     assert len(ends) == 2
     assert ends[1] < before_s * 1000
@@ -144,7 +170,9 @@ def test_while_its_spark_runs_an_attempt_stays_unfinished_and_later_ones_go_firs
 def test_only_an_event_log_of_the_jobs_own_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event_log: str | None
 ) -> None:
-    """Else the folder in which a scheduler works, or the logs of all applications, would be walked for each entry."""
+    """Else the folder in which a scheduler works, or the logs of all applications, would be walked
+    for each entry.
+    """
     walked = list[Path]()
 
     def rglob(folder: Path, _: str) -> list[Path]:
@@ -166,7 +194,9 @@ def test_events_on_another_machine_are_left_to_it_up_to_the_maximum_age(tmp_path
     assert recover_entry(entry_of(tmp_path / "a", elsewhere), Deadline.after(600)) is None
     shared = replace(elsewhere, events_file=str(EVENTS))
     assert recover_entry(entry_of(tmp_path / "b", shared), Deadline.after(600)) is not None
-    entry = recover_entry(entry_of(tmp_path / "c", elsewhere, OutboxLimits(max_age=-1.0)), Deadline.after(600))
+    entry = recover_entry(
+        entry_of(tmp_path / "c", elsewhere, OutboxLimits(max_age=-1.0)), Deadline.after(600)
+    )
     assert entry is not None
     assert results(entry) == {"SUCCESS"}
 
@@ -176,7 +206,9 @@ def test_an_entry_without_a_record_is_refused(tmp_path: Path) -> None:
         recover_entry(entry_of(tmp_path, None), Deadline.after(600))
 
 
-def test_a_late_reconnection_has_time_for_the_outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_reconnection_has_time_for_the_outbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Try(tmp_path).job_writes("a_csv_join_agg")
     late = Try(tmp_path, 2)
     late.inject()

@@ -20,7 +20,9 @@ def report(**fields: object) -> LineageReport:
 
 def test_databases_can_store_the_report() -> None:
     """PostgreSQL refuses NUL and halves of surrogate pairs in JSON, and each XCom is a row."""
-    obj = report(inputs=["a\0b", *map(str, range(5000))], gaps=["SELECT '\0\ud800é'"], reason="\0").to_obj()
+    obj = report(
+        inputs=["a\0b", *map(str, range(5000))], gaps=["SELECT '\0\ud800é'"], reason="\0"
+    ).to_obj()
     assert obj["inputs"][:2] == ["a\ufffdb", "0"]
     assert (obj["gaps"], obj["reason"]) == (["SELECT '\ufffd\ufffdé'"], "\ufffd")
     assert len(obj["inputs"]) == 1000
@@ -29,7 +31,9 @@ def test_databases_can_store_the_report() -> None:
 
 
 @cases("task")
-def test_the_report_is_one_line_with_its_counts_and_reason(fields: dict[str, object], sentence: str) -> None:
+def test_the_report_is_one_line_with_its_counts_and_reason(
+    fields: dict[str, object], sentence: str
+) -> None:
     assert report(**fields).sentence == sentence
 
 

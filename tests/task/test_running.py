@@ -35,7 +35,10 @@ CASE = "a_csv_join_agg"
 LINES = (CORPUS / f"{CASE}.ndjson").read_bytes().splitlines(keepends=True)
 UNTIL_ITS_END = 22
 """Number of its events that name everything that it read and wrote, but not its end."""
-READ = {f"urn:li:dataset:(urn:li:dataPlatform:file,/lake/raw/{name}.csv,PROD)" for name in ("customers", "orders")}
+READ = {
+    f"urn:li:dataset:(urn:li:dataPlatform:file,/lake/raw/{name}.csv,PROD)"
+    for name in ("customers", "orders")
+}
 WRITTEN = {"urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/a/revenue_by_country,PROD)"}
 
 Json = dict[str, Any]
@@ -58,7 +61,9 @@ class Job:
 
 @contextmanager
 def followed(one: Try) -> Iterator[Job]:
-    """Follow the try's job from its beginning; it is over when the try is finished, or at the block's end."""
+    """Follow the try's job from its beginning; it is over when the try is finished, or at the
+    block's end.
+    """
     running = Job(one)
     thread = threading.Thread(target=one.running.follow, name="lineage-of-running-job", daemon=True)
     thread.start()
@@ -69,7 +74,8 @@ def followed(one: Try) -> Iterator[Job]:
 
 
 def followed_to_its_end(one: Try, until: Callable[[], object] | None = None) -> LineageReport:
-    """Follow the try's job until what it wrote first is delivered, and return the report at its end.
+    """Follow the try's job until what it wrote first is delivered, and return the report at its
+    end.
 
     :param until: waited for instead.
     """
@@ -111,7 +117,12 @@ def test_lineage_is_there_before_the_end_of_the_job(tmp_path: Path) -> None:
         assert [canonical_violations(each) for each in early] == [[]] * len(early)
         running.writes(LINES[UNTIL_ITS_END:])
         report = one.finish()
-    assert (report.events, report.pending, set(report.inputs), set(report.outputs)) == (23, 0, READ, WRITTEN)
+    assert (report.events, report.pending, set(report.inputs), set(report.outputs)) == (
+        23,
+        0,
+        READ,
+        WRITTEN,
+    )
     runs = {each["entityUrn"] for each in one.aspects("dataProcessInstanceOutput")}
     assert len(runs) == 2, "the task's and Spark's, each time the same"
     assert not list((tmp_path / "events").iterdir())
@@ -146,7 +157,9 @@ def test_without_coalesce_jobs_each_event_is_delivered_as_it_is_written(
 
 def renaming_job(folder: Path, first_lines: int, **options: Any) -> tuple[list[Json], Json, int]:
     """Follow a job that renames a table after its first events were delivered, and fails then."""
-    lines = gzip.decompress((CORPUS.parents[1] / "more_jobs/events/drop_rename-4.3.0.ndjson.gz").read_bytes())
+    lines = gzip.decompress(
+        (CORPUS.parents[1] / "more_jobs/events/drop_rename-4.3.0.ndjson.gz").read_bytes()
+    )
     events = lines.splitlines(keepends=True)
     one = job(folder, **options)
     with followed(one) as running:
@@ -169,14 +182,20 @@ def test_a_table_that_was_renamed_after_its_delivery_is_removed(tmp_path: Path) 
                     assert operation["op"] == "add" or number >= before
                     edge = patch["entityUrn"], operation["path"]
                     (added.add if operation["op"] == "add" else removed.add)(edge)
-    assert {path.rpartition(",")[0].rpartition(",")[2] for _, path in removed} == {"swap.orders_new"}
+    assert {path.rpartition(",")[0].rpartition(",")[2] for _, path in removed} == {
+        "swap.orders_new"
+    }
     assert len(removed) == 2, "of Spark's job and of the task"
     assert removed < added
     assert report["pending"] == 0
-    assert {urn.rpartition(",")[0].rpartition(",")[2] for urn in report["outputs"]} >= {"swap.orders"}
+    assert {urn.rpartition(",")[0].rpartition(",")[2] for urn in report["outputs"]} >= {
+        "swap.orders"
+    }
 
 
-def test_a_job_whose_events_are_incomplete_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_events_are_incomplete_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(job_events, "_MAX_KEPT_RUNS", 2)
     monkeypatch.setattr(job_events, "_READ_AGAIN_BYTES", 1000)
     delivered, _, _ = renaming_job(tmp_path, 28)
@@ -211,7 +230,9 @@ def test_a_long_job_forgets_queries_and_the_end_still_reports_everything(
     assert whole["changeType"] == "UPSERT"
 
 
-def test_queries_that_were_not_delivered_are_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_that_were_not_delivered_are_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(job_events, "_MAX_KEPT_RUNS", 2)
     sink = Recording(lambda _: True)
     one = job(tmp_path, sink=sink)
@@ -250,7 +271,9 @@ def test_a_huge_file_is_not_read_again_if_queries_were_forgotten(
 # -- a destination that does not work
 
 
-def test_undelivered_proposals_are_delivered_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_undelivered_proposals_are_delivered_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     sink = Recording(lambda _: True)
     one = job(tmp_path, sink=sink)
     with caplog.at_level(logging.INFO), followed(one) as running:
@@ -260,13 +283,25 @@ def test_undelivered_proposals_are_delivered_again(tmp_path: Path, caplog: pytes
         assert entry.manifest.state == "unfinished", "the end has everything"
         sink.refuses = lambda _: False
         wait_until(lambda: sink.arrived)
-        assert patched_edges([each.to_obj() for each in sink.arrived], JOB, "outputDatasetEdges") == WRITTEN
+        assert (
+            patched_edges([each.to_obj() for each in sink.arrived], JOB, "outputDatasetEdges")
+            == WRITTEN
+        )
         running.writes(LINES[UNTIL_ITS_END:])
         report = one.finish()
     assert (report.pending, report.reason) == (0, None)
     messages = [record.getMessage() for record in caplog.records]
     assert len([each for each in messages if "it is full" in each]) == 1, "logged once"
-    assert len([each for each in messages if each.startswith("Lineage of the running job: 2 inputs, 1 output;")]) == 1
+    assert (
+        len(
+            [
+                each
+                for each in messages
+                if each.startswith("Lineage of the running job: 2 inputs, 1 output;")
+            ]
+        )
+        == 1
+    )
 
 
 class Hanging(Recording):
@@ -317,8 +352,14 @@ def test_a_task_imports_nothing_of_other_launchers_sinks_and_options() -> None:
         from airflow_provider_spark_datahub.task import EndedAttempt, RunningAttempt
         print(*sys.modules)
     """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    own = {name.partition(".")[2] for name in done.stdout.split() if name.startswith("airflow_provider_spark_datahub.")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    own = {
+        name.partition(".")[2]
+        for name in done.stdout.split()
+        if name.startswith("airflow_provider_spark_datahub.")
+    }
     assert "conversion.convert" in own
     of_capture = ("capture.child_spark", "capture.class_archive", "capture.connect_session")
     of_conversion = ("conversion.archive", "conversion.runs.hive_sessions", "conversion.spark_log.")

@@ -58,7 +58,9 @@ def test_the_users_own_log_is_read_and_kept(tmp_path: Path) -> None:
     users = tmp_path / "history"
     log_in(users)
     (users / "local-1").write_text("another application's\n")
-    wanted = Submission(properties={"spark.eventLog.enabled": "true", "spark.eventLog.dir": users.as_uri()})
+    wanted = Submission(
+        properties={"spark.eventLog.enabled": "true", "spark.eventLog.dir": users.as_uri()}
+    )
     log = SparkEventLog()
     injected = log.inject(wanted, tmp_path / "try1.ndjson", local_driver=True)
     raised = {"spark.sql.debug.maxToStringFields", "spark.sql.maxMetadataStringLength"}
@@ -71,7 +73,10 @@ def test_the_users_own_log_is_read_and_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("properties", "local_driver", "reason"),
-    [({"spark.eventLog.enabled": "false"}, True, "spark.eventLog.enabled=false"), ({}, False, "another machine")],
+    [
+        ({"spark.eventLog.enabled": "false"}, True, "spark.eventLog.enabled=false"),
+        ({}, False, "another machine"),
+    ],
 )
 def test_without_an_event_log_the_reason_is_reported(
     tmp_path: Path, properties: dict[str, str], local_driver: bool, reason: str
@@ -94,7 +99,9 @@ def test_a_log_that_spark_never_wrote_leaves_the_listener_alone(tmp_path: Path) 
 def test_a_folder_that_cannot_be_made_costs_only_the_log(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     log, submission = SparkEventLog(), Submission()
-    assert log.inject(submission, tmp_path / "file" / "try1.ndjson", local_driver=True) == submission
+    assert (
+        log.inject(submission, tmp_path / "file" / "try1.ndjson", local_driver=True) == submission
+    )
     assert "Not a directory" in log.missing
 
 
@@ -108,13 +115,21 @@ def test_a_log_that_there_is_no_time_to_read_is_incomplete(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("followed", "compress"), [(False, "true"), (True, "false")])
-def test_a_log_of_our_own_is_compressed_unless_it_is_followed(tmp_path: Path, followed: bool, compress: str) -> None:
-    submission = SparkEventLog().inject(Submission(), tmp_path / "try1.ndjson", local_driver=True, followed=followed)
+def test_a_log_of_our_own_is_compressed_unless_it_is_followed(
+    tmp_path: Path, followed: bool, compress: str
+) -> None:
+    submission = SparkEventLog().inject(
+        Submission(), tmp_path / "try1.ndjson", local_driver=True, followed=followed
+    )
     assert submission.effective("spark.eventLog.compress") == compress
-    assert submission.effective("spark.eventLog.compression.codec") == (None if followed else "zstd")
+    assert submission.effective("spark.eventLog.compression.codec") == (
+        None if followed else "zstd"
+    )
 
 
-def test_without_a_reader_of_zstd_a_log_of_our_own_is_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_reader_of_zstd_a_log_of_our_own_is_plain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(spark_event_log, "find_spec", lambda _: None)
     submission = SparkEventLog().inject(Submission(), tmp_path / "try1.ndjson", local_driver=True)
     assert submission.effective("spark.eventLog.compress") == "false"
@@ -140,7 +155,9 @@ def test_a_log_that_grows_too_large_is_given_up_for_the_listener_alone(
     assert log.missing.startswith("given up at ")
 
 
-def test_the_users_own_log_is_never_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_own_log_is_never_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(spark_event_log, "_MOST_BYTES", 1)
     log_in(tmp_path)
     SparkEventLog(str(tmp_path), is_own=False).bound()

@@ -1,4 +1,6 @@
-"""A DAG run as the operator reports it: two Spark tasks in a chain, the first with a failed attempt."""
+"""A DAG run as the operator reports it: two Spark tasks in a chain, the first with a failed
+attempt.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +24,40 @@ def spark_job(name: str) -> str:
     return f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name},default),{name})"
 
 
-def run_proposals(urn: str, name: str, template: str, parent: str | None, upstreams: tuple[str, ...]) -> list[Proposal]:
-    relationships: dict[str, Any] = {"parentTemplate": template, "upstreamInstances": list(upstreams)}
+def run_proposals(
+    urn: str, name: str, template: str, parent: str | None, upstreams: tuple[str, ...]
+) -> list[Proposal]:
+    relationships: dict[str, Any] = {
+        "parentTemplate": template,
+        "upstreamInstances": list(upstreams),
+    }
     if parent:
         relationships["parentInstance"] = parent
     created = {"time": MIDNIGHT, "actor": "urn:li:corpuser:datahub"}
     return [
-        Proposal("dataProcessInstance", urn, "dataProcessInstanceProperties", {"name": name, "created": created}),
+        Proposal(
+            "dataProcessInstance",
+            urn,
+            "dataProcessInstanceProperties",
+            {"name": name, "created": created},
+        ),
         Proposal("dataProcessInstance", urn, "dataProcessInstanceRelationships", relationships),
     ]
 
 
 def event(
-    urn: str, second: float, result: str | None = None, *, attempt: int | None = None, lasted: float = 0
+    urn: str,
+    second: float,
+    result: str | None = None,
+    *,
+    attempt: int | None = None,
+    lasted: float = 0,
 ) -> Proposal:
     """Return a run event: STARTED without a result, COMPLETE with one; seconds after midnight."""
-    content: dict[str, Any] = {"timestampMillis": MIDNIGHT + int(second * 1000), "status": "STARTED"}
+    content: dict[str, Any] = {
+        "timestampMillis": MIDNIGHT + int(second * 1000),
+        "status": "STARTED",
+    }
     if attempt:
         content["attempt"] = attempt
     if result:
@@ -46,8 +66,12 @@ def event(
     return Proposal("dataProcessInstance", urn, "dataProcessInstanceRunEvent", content)
 
 
-def lineage(job: str, inputs: list[str], outputs: list[str], columns: list[tuple[str, list[str], str]]) -> Proposal:
-    """Return column lineage of ``(output, inputs, transformation)``, each column as ``<dataset URN>#<field>``."""
+def lineage(
+    job: str, inputs: list[str], outputs: list[str], columns: list[tuple[str, list[str], str]]
+) -> Proposal:
+    """Return column lineage of ``(output, inputs, transformation)``, each column as ``<dataset
+    URN>#<field>``.
+    """
 
     def field_urn(column: str) -> str:
         dataset, path = column.split("#")
@@ -76,11 +100,15 @@ def lineage(job: str, inputs: list[str], outputs: list[str], columns: list[tuple
 
 def task_run(task: str, upstreams: tuple[str, ...] = ()) -> list[Proposal]:
     urn = f"urn:li:dataProcessInstance:{task}"
-    return run_proposals(urn, f"daily_sales_{task}_x", f"urn:li:dataJob:({DAG},{task})", DAG_RUN, upstreams)
+    return run_proposals(
+        urn, f"daily_sales_{task}_x", f"urn:li:dataJob:({DAG},{task})", DAG_RUN, upstreams
+    )
 
 
 def application_run(urn: str, task: str) -> list[Proposal]:
-    return run_proposals(urn, urn.split(":")[-1], spark_job(task), f"urn:li:dataProcessInstance:{task}", ())
+    return run_proposals(
+        urn, urn.split(":")[-1], spark_job(task), f"urn:li:dataProcessInstance:{task}", ()
+    )
 
 
 def shown(proposals: list[Proposal], width: int = 100, *, columns: bool = True) -> str:
@@ -98,7 +126,10 @@ def daily_sales() -> list[Proposal]:
 
 def sales_of_a_day() -> list[Proposal]:
     build, revenue = "urn:li:dataProcessInstance:build_orders", "urn:li:dataProcessInstance:revenue"
-    first_app, second_app = "urn:li:dataProcessInstance:01a1fd23-34f9", "urn:li:dataProcessInstance:01a1fd24-77de"
+    first_app, second_app = (
+        "urn:li:dataProcessInstance:01a1fd23-34f9",
+        "urn:li:dataProcessInstance:01a1fd24-77de",
+    )
     third_app = "urn:li:dataProcessInstance:01a1fd25-d000"
     orders, customers = RAW.format("orders"), RAW.format("customers")
     clean, daily = TABLE.format("orders"), TABLE.format("daily_revenue")
@@ -130,14 +161,24 @@ def sales_of_a_day() -> list[Proposal]:
             [clean, TABLE.format("rejects")],
             [
                 (f"{clean}#order_id", [f"{orders}#order_id"], "DIRECT:IDENTITY"),
-                (f"{clean}#name", [f"{customers}#name"], "-- DIRECT:TRANSFORMATION\nSELECT upper(name) FROM c"),
+                (
+                    f"{clean}#name",
+                    [f"{customers}#name"],
+                    "-- DIRECT:TRANSFORMATION\nSELECT upper(name) FROM c",
+                ),
             ],
         ),
         lineage(
             "revenue",
             [clean, TABLE.format("rates")],
             [daily],
-            [(f"{daily}#revenue", [f"{clean}#amount", f"{TABLE.format('rates')}#rate"], "DIRECT:AGGREGATION")],
+            [
+                (
+                    f"{daily}#revenue",
+                    [f"{clean}#amount", f"{TABLE.format('rates')}#rate"],
+                    "DIRECT:AGGREGATION",
+                )
+            ],
         ),
     ]
 
@@ -168,7 +209,10 @@ def hostile() -> list[Proposal]:
     """Return proposals in which every name, type, transformation, result and link is hostile."""
     proposals = []
     for number, name in enumerate(HOSTILE):
-        job, run = f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name},x),{name})", f"urn:li:dataProcessInstance:{name}"
+        job, run = (
+            f"urn:li:dataJob:(urn:li:dataFlow:(spark,{name},x),{name})",
+            f"urn:li:dataProcessInstance:{name}",
+        )
         source, target = dataset(f"{number}{name}"), dataset(f"{number}{name}/out")
         fields = [{"fieldPath": name, "nativeDataType": name}]
         edges = {
@@ -182,7 +226,11 @@ def hostile() -> list[Proposal]:
                 }
             ],
         }
-        properties = {"name": name, "externalUrl": f"javascript:{name}", "customProperties": {"run_id": name}}
+        properties = {
+            "name": name,
+            "externalUrl": f"javascript:{name}",
+            "customProperties": {"run_id": name},
+        }
         relationships = {"parentTemplate": job, "upstreamInstances": [f"{run}/before"]}
         result = {"timestampMillis": MIDNIGHT, "status": "COMPLETE", "result": {"type": name}}
         proposals += [

@@ -29,7 +29,9 @@ def show(browser: Chromium, tmp_path: Path) -> Open:
 
     def opened(proposals: list[Proposal], width: int | None = None) -> Chromium:
         file = tmp_path / "lineage.html"
-        file.write_text(visualization.render_page(visualization.Graph.of(proposals)), encoding="utf-8")
+        file.write_text(
+            visualization.render_page(visualization.Graph.of(proposals)), encoding="utf-8"
+        )
         browser.open(file, width)
         return browser
 
@@ -38,7 +40,9 @@ def show(browser: Chromium, tmp_path: Path) -> Open:
 
 @pytest.fixture
 def chain(browser: Chromium, tmp_path: Path) -> Chromium:
-    """Return the page of a recorded job: CSV files, two tables, a folder (jobs/r_tables_chain.py of more_jobs)."""
+    """Return the page of a recorded job: CSV files, two tables, a folder (jobs/r_tables_chain.py of
+    more_jobs).
+    """
     file = tmp_path / "lineage.html"
     assert run("show", EVENTS / "r_tables_chain.ndjson", "-o", file).exit_code == 0
     browser.open(file)
@@ -63,7 +67,9 @@ def trace_column(browser: Chromium, table: str, column: str) -> None:
 
 
 @pytest.mark.parametrize("which", ["daily_sales", "hostile"])
-def test_it_loads_nothing_and_the_console_is_silent(show: Open, which: str, request: pytest.FixtureRequest) -> None:
+def test_it_loads_nothing_and_the_console_is_silent(
+    show: Open, which: str, request: pytest.FixtureRequest
+) -> None:
     browser = show(request.getfixturevalue(which))
     (asked,) = browser.requests()
     assert asked.startswith("file:///")
@@ -73,21 +79,33 @@ def test_it_loads_nothing_and_the_console_is_silent(show: Open, which: str, requ
     assert browser.complaints() == []
 
 
-def test_hostile_names_are_read_as_they_are_and_run_nothing(show: Open, hostile: list[Proposal]) -> None:
+def test_hostile_names_are_read_as_they_are_and_run_nothing(
+    show: Open, hostile: list[Proposal]
+) -> None:
     browser = show(hostile)
     assert browser.run("return document.scripts.length") == 1
-    assert browser.run("return document.querySelectorAll('img, iframe, [onmouseover], [onerror]').length") == 0
+    assert (
+        browser.run(
+            "return document.querySelectorAll('img, iframe, [onmouseover], [onerror]').length"
+        )
+        == 0
+    )
     shown = browser.run("return document.querySelector('main').textContent")
     for name in HOSTILE[:6]:
         assert name in shown
     assert r"\u202egnp.elbat\u202c" in shown
     # Right-to-left words stay where they are: what follows them is not drawn in front of them.
-    (row,) = [row for row in browser.driver.find_elements("css selector", ".row") if HOSTILE[7] in row.text]
+    (row,) = [
+        row
+        for row in browser.driver.find_elements("css selector", ".row")
+        if HOSTILE[7] in row.text
+    ]
     kind, right_to_left = row.find_elements("css selector", ".dim, .name")
     assert kind.rect["x"] < right_to_left.rect["x"]
 
 
-# From the job's code: `base` is the CSV file, `agg` sums its amounts per customer, `big` is what of `agg` is above 10.
+# From the job's code: `base` is the CSV file, `agg` sums its amounts per customer, `big` is what of
+# `agg` is above 10.
 IN_BASE = {"orders.csv > r_tables_chain 1/3", "r_tables_chain 1/3 > chain.base"}
 IN_AGG = IN_BASE | {"chain.base > r_tables_chain 2/3", "r_tables_chain 2/3 > chain.agg"}
 IN_BIG = IN_AGG | {"chain.agg > r_tables_chain 3/3", "r_tables_chain 3/3 > big"}
@@ -129,11 +147,17 @@ def test_filters_and_joins_are_traced_on_request(chain: Chromium) -> None:
 
 @pytest.fixture
 def around(show: Open) -> Chromium:
-    """Return proposals: ``a`` makes ``b``, both make ``c``, and a third job makes ``c`` of ``a`` alone."""
+    """Return proposals: ``a`` makes ``b``, both make ``c``, and a third job makes ``c`` of ``a``
+    alone.
+    """
     a, b, c = map(dataset, "abc")
 
     def same(name: str, source: str, target: str) -> tuple[str, list[str], str]:
-        return f"{target}#{name}", [f"{source}#{name}"], f"-- DIRECT:IDENTITY\nSELECT *\n  FROM {source.split(',')[1]}"
+        return (
+            f"{target}#{name}",
+            [f"{source}#{name}"],
+            f"-- DIRECT:IDENTITY\nSELECT *\n  FROM {source.split(',')[1]}",
+        )
 
     return show(
         [
@@ -210,14 +234,27 @@ def test_the_graph_can_be_skipped(chain: Chromium) -> None:
     assert chain.run("return document.activeElement.closest('section').id") == "tables"
 
 
-def test_without_javascript_everything_is_there_and_nothing_that_needs_it(browser: Chromium, show: Open) -> None:
+def test_without_javascript_everything_is_there_and_nothing_that_needs_it(
+    browser: Chromium, show: Open
+) -> None:
     browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
-        show([lineage("job", [dataset("a")], [dataset("b")], [(f"{dataset('b')}#x", [f"{dataset('a')}#y"], "")])])
+        show(
+            [
+                lineage(
+                    "job",
+                    [dataset("a")],
+                    [dataset("b")],
+                    [(f"{dataset('b')}#x", [f"{dataset('a')}#y"], "")],
+                )
+            ]
+        )
         assert shown_columns(browser) == {"a.y", "b.x"}
         assert browser.run("return document.querySelectorAll('td.sources a, svg .box').length") == 4
         assert [
-            each for each in browser.driver.find_elements("css selector", "button, input") if each.is_displayed()
+            each
+            for each in browser.driver.find_elements("css selector", "button, input")
+            if each.is_displayed()
         ] == []
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
@@ -241,9 +278,13 @@ def in_view(browser: Chromium) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [None, 420])
-def test_the_first_view_has_readable_labels_and_what_is_made_in_the_end(show: Open, width: int | None) -> None:
+def test_the_first_view_has_readable_labels_and_what_is_made_in_the_end(
+    show: Open, width: int | None
+) -> None:
     def step(number: int) -> Proposal:
-        return lineage(f"job{number}", [dataset(f"table{number}")], [dataset(f"table{number + 1}")], [])
+        return lineage(
+            f"job{number}", [dataset(f"table{number}")], [dataset(f"table{number + 1}")], []
+        )
 
     browser = show([step(number) for number in range(12)], width)
     assert ask(browser, "smallestLabel") >= 11
@@ -257,10 +298,14 @@ def test_the_first_view_has_readable_labels_and_what_is_made_in_the_end(show: Op
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_has_enough_contrast(show: Open, daily_sales: list[Proposal], scheme: str) -> None:
+def test_every_text_has_enough_contrast(
+    show: Open, daily_sales: list[Proposal], scheme: str
+) -> None:
     browser = show(daily_sales)
     browser.emulate(scheme=scheme)
-    assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
+    assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches") == (
+        scheme == "dark"
+    )
     trace_column(browser, "sales.orders", "name")
     contrasts: list[tuple[str, float]] = ask(browser, "contrasts")
     assert len(contrasts) > 50
@@ -273,9 +318,15 @@ def test_tables_unfold_their_columns_in_the_picture(chain: Chromium) -> None:
     chain.find("#unfold").click()
     picture = ask(chain, "picture")
     assert (picture["columns"], picture["overlaps"]) == (["customer_id", "total"], 0)
-    # r_tables_chain.py: agg is sum(amount) by customer of base, and the folder written last is a filter of agg.
+    # r_tables_chain.py: agg is sum(amount) by customer of base, and the folder written last is a
+    # filter of agg.
     assert sorted(picture["lines"]) == sorted(
-        ["customer_id > customer_id", "amount > total", "customer_id > customer_id", "total > total"]
+        [
+            "customer_id > customer_id",
+            "amount > total",
+            "customer_id > customer_id",
+            "total > total",
+        ]
     )
     chain.press(ESCAPE)
     chain.find("#unfold").click()
@@ -302,33 +353,49 @@ def test_a_recorded_job_is_drawn_in_light_and_dark(browser: Chromium, tmp_path: 
     assert (picture["overlaps"], browser.complaints()) == (0, [])
 
 
-def test_a_narrow_window_clips_nothing(browser: Chromium, tmp_path: Path, daily_sales: list[Proposal]) -> None:
+def test_a_narrow_window_clips_nothing(
+    browser: Chromium, tmp_path: Path, daily_sales: list[Proposal]
+) -> None:
     row = visualization.AttemptRow(
         ("daily_sales", "scheduled__2026-11-20T00:00:00+00:00"),
         ("success", "pending"),
         ("12 / 3", "28 for datahub_rest_default"),
-        ("No OpenLineage event file: the listener was not loaded, or the driver could not write to its folder",),
+        (
+            "No OpenLineage event file: the listener was not loaded, or the driver could not write to its folder",
+        ),
         MIDNIGHT,
         link="run?dag_id=daily_sales",
         raw="proposals?dag_id=daily_sales",
         is_problem=True,
     )
     columns = ("DAG", "run", "Airflow", "lineage", "in / out", "proposals", "when")
-    attempts = visualization.Attempts("Runs", columns, [row], [("Deliver now", "deliver", "…")], token="t")
-    frame = visualization.Frame("Spark lineage of daily_sales", attempts, script=visualization.read_asset("actions.js"))
+    attempts = visualization.Attempts(
+        "Runs", columns, [row], [("Deliver now", "deliver", "…")], token="t"
+    )
+    frame = visualization.Frame(
+        "Spark lineage of daily_sales", attempts, script=visualization.read_asset("actions.js")
+    )
     chain, *_ = read_sources([EVENTS / "r_tables_chain.ndjson"])
     file = tmp_path / "narrow.html"
     for width, proposals in ((400, [*daily_sales, *chain]), (360, daily_sales)):
-        file.write_text(visualization.render_page(visualization.Graph.of(proposals), frame=frame), encoding="utf-8")
+        file.write_text(
+            visualization.render_page(visualization.Graph.of(proposals), frame=frame),
+            encoding="utf-8",
+        )
         browser.open(file, width)
         ask(browser, "unfoldAll", True)
         assert browser.run("return document.querySelectorAll('td.sources li').length") > 0
         assert ask(browser, "clipped") == []
-        assert browser.run("return [innerWidth, document.documentElement.scrollWidth]") == [width, width]
+        assert browser.run("return [innerWidth, document.documentElement.scrollWidth]") == [
+            width,
+            width,
+        ]
         assert browser.complaints() == []
 
 
-def test_hostile_names_do_not_scroll_a_narrow_window_sideways(show: Open, hostile: list[Proposal]) -> None:
+def test_hostile_names_do_not_scroll_a_narrow_window_sideways(
+    show: Open, hostile: list[Proposal]
+) -> None:
     browser = show(hostile, 360)
     assert browser.run("return [innerWidth, document.documentElement.scrollWidth]") == [360, 360]
 

@@ -18,11 +18,17 @@ NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
 def drawn(proposals: list[Proposal]) -> ET.Element:
-    return ET.fromstring(visualization.render_svg(visualization.Network.of(visualization.Graph.of(proposals))))
+    return ET.fromstring(
+        visualization.render_svg(visualization.Network.of(visualization.Graph.of(proposals)))
+    )
 
 
 def texts(root: ET.Element, style: str) -> list[str]:
-    return ["".join(text.itertext()) for text in root.iter(f"{NAMESPACE}text") if text.get("class") == style]
+    return [
+        "".join(text.itertext())
+        for text in root.iter(f"{NAMESPACE}text")
+        if text.get("class") == style
+    ]
 
 
 def test_each_box_is_drawn_inside_the_sheet_with_its_words(daily_sales: list[Proposal]) -> None:
@@ -45,7 +51,12 @@ def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
     root = drawn(hostile)
     tags = {element.tag.removeprefix(NAMESPACE) for element in root.iter()}
     assert tags <= {"svg", "title", "style", "rect", "marker", "path", "g", "text", "tspan"}
-    assert not [name for element in root.iter() for name in element.attrib if name.startswith("on") or "href" in name]
+    assert not [
+        name
+        for element in root.iter()
+        for name in element.attrib
+        if name.startswith("on") or "href" in name
+    ]
     assert "<script>alert(1)</script>" in texts(root, "title")
 
 
@@ -74,12 +85,23 @@ def test_columns_and_their_lines(daily_sales: list[Proposal]) -> None:
         for source in column.sources
         if not source.label.startswith("indirect")
     }
-    lines = [path.attrib["d"] for path in root.iter(f"{NAMESPACE}path") if path.get("class") == "column-edge"]
+    lines = [
+        path.attrib["d"]
+        for path in root.iter(f"{NAMESPACE}path")
+        if path.get("class") == "column-edge"
+    ]
     assert len(lines) == len(set(lines)) == len(values) > 0
-    # A line begins and ends in the middle of the rows of its columns: the texts there are 4 px lower.
-    rows = {float(text.attrib["y"]) - 4 for text in root.iter(f"{NAMESPACE}text") if text.get("class") == "column"}
+    # A line begins and ends in the middle of the rows of its columns: the texts there are 4 px
+    # lower.
+    rows = {
+        float(text.attrib["y"]) - 4
+        for text in root.iter(f"{NAMESPACE}text")
+        if text.get("class") == "column"
+    }
     for line in lines:
-        points = [tuple(map(float, point.split(","))) for point in re.findall(r"-?[\d.]+,-?[\d.]+", line)]
+        points = [
+            tuple(map(float, point.split(","))) for point in re.findall(r"-?[\d.]+,-?[\d.]+", line)
+        ]
         assert {points[0][1], points[-1][1]} <= rows
     bottom = float(root.attrib["height"])
     assert all(row < bottom for row in rows)

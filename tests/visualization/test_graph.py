@@ -18,21 +18,38 @@ COLUMN_A = f"urn:li:schemaField:({A},x)"
 COLUMN_B = f"urn:li:schemaField:({B},y)"
 
 
-def run(name: str, parent: str | None = None, upstreams: Sequence[str] = (), created: int = 0) -> list[Proposal]:
+def run(
+    name: str, parent: str | None = None, upstreams: Sequence[str] = (), created: int = 0
+) -> list[Proposal]:
     relationships: dict[str, Any] = {"upstreamInstances": [RUN.format(urn) for urn in upstreams]}
     if parent:
         relationships["parentInstance"] = RUN.format(parent)
     properties = {"name": name, "created": {"time": created, "actor": "urn:li:corpuser:datahub"}}
     return [
-        Proposal("dataProcessInstance", RUN.format(name), "dataProcessInstanceProperties", properties),
-        Proposal("dataProcessInstance", RUN.format(name), "dataProcessInstanceRelationships", relationships),
+        Proposal(
+            "dataProcessInstance", RUN.format(name), "dataProcessInstanceProperties", properties
+        ),
+        Proposal(
+            "dataProcessInstance",
+            RUN.format(name),
+            "dataProcessInstanceRelationships",
+            relationships,
+        ),
     ]
 
 
 def event(
-    time: int, attempt: int | None = None, result: str | None = None, lasted: int | None = None, **more: Any
+    time: int,
+    attempt: int | None = None,
+    result: str | None = None,
+    lasted: int | None = None,
+    **more: Any,
 ) -> Proposal:
-    content: dict[str, Any] = {"timestampMillis": time, "status": "COMPLETE" if result else "STARTED", **more}
+    content: dict[str, Any] = {
+        "timestampMillis": time,
+        "status": "COMPLETE" if result else "STARTED",
+        **more,
+    }
     content |= {} if attempt is None else {"attempt": attempt}
     content |= {} if lasted is None else {"durationMillis": lasted}
     if result:
@@ -60,7 +77,9 @@ def escaped(urn: str) -> str:
 def test_the_template_decides_the_kind_of_a_run(template: str | None, kind: str) -> None:
     relationships: dict[str, Any] = {"parentTemplate": template, "upstreamInstances": []}
     urn = RUN.format("r")
-    graph = Graph.of([Proposal("dataProcessInstance", urn, "dataProcessInstanceRelationships", relationships)])
+    graph = Graph.of(
+        [Proposal("dataProcessInstance", urn, "dataProcessInstanceRelationships", relationships)]
+    )
     assert [(node.urn, node.kind, node.name) for node in graph.roots] == [(urn, kind, "r")]
 
 
@@ -74,7 +93,9 @@ def test_every_run_is_in_the_tree_once(runs: list[list[Any]], expected: dict[str
 def test_a_cycle_of_parents_is_reported() -> None:
     graph = Graph.of([*run("a", "b"), *run("b", "c"), *run("c", "b"), *run("other")])
     assert outline(graph.roots) == {"other": {}}
-    assert graph.problems == tuple(f"{RUN.format(name)} is not shown: its parents form a cycle" for name in "abc")
+    assert graph.problems == tuple(
+        f"{RUN.format(name)} is not shown: its parents form a cycle" for name in "abc"
+    )
 
 
 def test_a_very_deep_tree_can_be_walked() -> None:
@@ -83,7 +104,9 @@ def test_a_very_deep_tree_can_be_walked() -> None:
 
 
 @cases("visualization")
-def test_events_of_a_run_become_attempts(events: list[list[Any]], attempts: list[list[Any]]) -> None:
+def test_events_of_a_run_become_attempts(
+    events: list[list[Any]], attempts: list[list[Any]]
+) -> None:
     [node] = Graph.of([*run("r"), *(event(*each) for each in events)]).roots
     assert node.attempts() == [Attempt(*each) for each in attempts]
 
@@ -99,23 +122,35 @@ WHOLE = tables("graph")["test_the_edges_of_a_job"][1][1][0]
 def test_a_job_has_the_edges_of_its_aspect_and_the_name_of_its_info() -> None:
     info = Proposal("dataJob", JOB, "dataJobInfo", {"name": "My application"})
     [job] = Graph.of([edges(WHOLE), info]).jobs
-    assert (job.name, [*job.inputs], [*job.outputs], job.upstream_jobs) == ("My application", [A], [B], (AIRFLOW_JOB,))
+    assert (job.name, [*job.inputs], [*job.outputs], job.upstream_jobs) == (
+        "My application",
+        [A],
+        [B],
+        (AIRFLOW_JOB,),
+    )
     [column] = job.columns
-    assert (column.output, column.inputs, column.transformation) == (Column(B, "y"), (Column(A, "x"),), "t")
+    assert (column.output, column.inputs, column.transformation) == (
+        Column(B, "y"),
+        (Column(A, "x"),),
+        "t",
+    )
 
 
 @cases("graph")
 def test_the_edges_of_a_job(
     aspects: list[dict[str, Any] | list[Any]], inputs: list[str], outputs: list[str], columns: int
 ) -> None:
-    graph = Graph.of(edges(aspect, patch=isinstance(aspect, list) or "patch" in aspect) for aspect in aspects)
+    graph = Graph.of(
+        edges(aspect, patch=isinstance(aspect, list) or "patch" in aspect) for aspect in aspects
+    )
     [job] = graph.jobs
     assert ([*job.inputs], [*job.outputs], len(job.columns)) == (inputs, outputs, columns)
     assert not graph.problems
 
 
 def test_a_patch_adds_one_input_column_after_the_other() -> None:
-    # acryl-datahub's DataJobPatchBuilder: /fineGrainedLineages/<transformation>/<downstream>/<query>/<upstream>
+    # acryl-datahub's DataJobPatchBuilder:
+    # /fineGrainedLineages/<transformation>/<downstream>/<query>/<upstream>
     path = "/fineGrainedLineages/{}/" + escaped(COLUMN_B) + "/NONE/"
     patch = [
         add(path.format("IDENTITY") + escaped(COLUMN_A)),
@@ -129,7 +164,9 @@ def test_a_patch_adds_one_input_column_after_the_other() -> None:
         ((Column(A, "x"),), "SELECT a/b"),
         ((Column(A, ""),), None),
     ]
-    [job] = Graph.of([edges(patch, patch=True), edges([{**patch[3], "op": "remove"}], patch=True)]).jobs
+    [job] = Graph.of(
+        [edges(patch, patch=True), edges([{**patch[3], "op": "remove"}], patch=True)]
+    ).jobs
     assert [column.transformation for column in job.columns] == ["IDENTITY", "SELECT a/b"]
 
 
@@ -144,7 +181,9 @@ def test_a_malformed_proposal_is_skipped_and_reported(broken: list[Any]) -> None
 
 def test_aspects_that_no_view_shows_are_no_problem() -> None:
     status = Proposal("dataset", A, "status", {"removed": False})
-    tags = Proposal("dataFlow", "urn:li:dataFlow:(spark,app,default)", "globalTags", [add("/tags/x")], "PATCH")
+    tags = Proposal(
+        "dataFlow", "urn:li:dataFlow:(spark,app,default)", "globalTags", [add("/tags/x")], "PATCH"
+    )
     graph = Graph.of([status, status, tags])
     assert (graph.read, graph.problems) == (3, ())
 
@@ -152,7 +191,9 @@ def test_aspects_that_no_view_shows_are_no_problem() -> None:
 def test_a_task_that_repeats_the_lineage_of_its_spark_job_is_left_out() -> None:
     same = {**WHOLE, "inputDatajobs": [], "fineGrainedLineages": []}
     more = {**same, "inputDatasetEdges": [{"destinationUrn": A}, {"destinationUrn": B}]}
-    assert [job.urn for job in Graph.of([edges(same, job=AIRFLOW_JOB), edges(WHOLE)]).distinct_jobs()] == [JOB]
+    assert [
+        job.urn for job in Graph.of([edges(same, job=AIRFLOW_JOB), edges(WHOLE)]).distinct_jobs()
+    ] == [JOB]
     assert len(Graph.of([edges(more, job=AIRFLOW_JOB), edges(WHOLE)]).distinct_jobs()) == 2
     assert len(Graph.of([edges(same, job=AIRFLOW_JOB)]).distinct_jobs()) == 1
 
@@ -180,12 +221,19 @@ def test_a_transformation_in_a_few_words(transformation: str | None, text: str) 
 def test_numbers_that_datahubs_models_cannot_have_are_reported() -> None:
     large = 10**400
     lineage = {
-        "inputDatasetEdges": [{"destinationUrn": A, "properties": {"source": "EVENT", "moreQueries": "9" * 5000}}]
+        "inputDatasetEdges": [
+            {"destinationUrn": A, "properties": {"source": "EVENT", "moreQueries": "9" * 5000}}
+        ]
     }
-    graph = Graph.of([*run("r"), event(1, 1, "SUCCESS", large), event(large, 2), event(5, 3), edges(lineage)])
+    graph = Graph.of(
+        [*run("r"), event(1, 1, "SUCCESS", large), event(large, 2), event(5, 3), edges(lineage)]
+    )
     (root,) = graph.roots
     assert [attempt.number for attempt in root.attempts()] == [3]
     evidence = graph.jobs[0].inputs[A]
     assert evidence is not None
     assert evidence.more_queries == 0
-    assert [problem.rpartition("$.")[2] for problem in graph.problems] == ["durationMillis`", "timestampMillis`"]
+    assert [problem.rpartition("$.")[2] for problem in graph.problems] == [
+        "durationMillis`",
+        "timestampMillis`",
+    ]

@@ -8,7 +8,12 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from airflow_provider_spark_datahub.visualization.layout import _GAP_BETWEEN_BOXES, Layout, _Part, _Waypoint
+from airflow_provider_spark_datahub.visualization.layout import (
+    _GAP_BETWEEN_BOXES,
+    Layout,
+    _Part,
+    _Waypoint,
+)
 from tests.cases import cases
 
 SIZE = (100.0, 40.0)
@@ -24,8 +29,14 @@ def test_a_link_over_several_layers_has_a_waypoint_in_each() -> None:
 
 
 def test_links_from_one_box_pass_together() -> None:
-    layers = layered("abcde", [("a", "b"), ("b", "c"), ("c", "d"), ("c", "e"), ("a", "d"), ("a", "e")])
-    assert layers.chains["a", "d"][:-1] == layers.chains["a", "e"][:-1] == ("a", _Waypoint("a", 1), _Waypoint("a", 2))
+    layers = layered(
+        "abcde", [("a", "b"), ("b", "c"), ("c", "d"), ("c", "e"), ("a", "d"), ("a", "e")]
+    )
+    assert (
+        layers.chains["a", "d"][:-1]
+        == layers.chains["a", "e"][:-1]
+        == ("a", _Waypoint("a", 1), _Waypoint("a", 2))
+    )
 
 
 def test_what_nothing_leads_to_stands_just_before_what_it_leads_to() -> None:
@@ -44,7 +55,9 @@ def test_cycles_are_laid_out_and_keep_their_direction(links: list[str]) -> None:
 
 
 def test_a_dataset_that_its_reader_writes_stands_on_one_side_of_it_alone() -> None:
-    numbers = layered(["raw", "table", "job"], [("raw", "job"), ("table", "job"), ("job", "table")]).columns
+    numbers = layered(
+        ["raw", "table", "job"], [("raw", "job"), ("table", "job"), ("job", "table")]
+    ).columns
     assert sorted(map(str, numbers)) == ["job", "raw", "table"]
     assert abs(numbers["table"] - numbers["job"]) == 1
 
@@ -64,15 +77,21 @@ def test_every_step_leads_to_the_next_layer(seed: int) -> None:
     links = [(dice.choice(boxes), dice.choice(boxes)) for _ in range(60)]
     layers = layered(boxes, links)
     numbers = layers.columns
-    assert all(numbers[place] == number for number, layer in enumerate(layers.layers) for place in layer)
+    assert all(
+        numbers[place] == number for number, layer in enumerate(layers.layers) for place in layer
+    )
     assert len(numbers) == sum(map(len, layers.layers))
     assert all(numbers[right] - numbers[left] == 1 for left, right in layers.steps)
     assert layers.chains.keys() == {link for link in links if link[0] != link[1]}
 
 
-def network(seed: int, boxes: int = 40) -> tuple[dict[str, tuple[float, float]], list[tuple[str, str]]]:
+def network(
+    seed: int, boxes: int = 40
+) -> tuple[dict[str, tuple[float, float]], list[tuple[str, str]]]:
     dice = random.Random(seed)
-    sizes = {f"b{number}": (dice.uniform(80, 260), dice.choice([40.0, 44.0])) for number in range(boxes)}
+    sizes = {
+        f"b{number}": (dice.uniform(80, 260), dice.choice([40.0, 44.0])) for number in range(boxes)
+    }
     names = list(sizes)
     links = [(dice.choice(names), dice.choice(names)) for _ in range(boxes + boxes // 2)]
     return sizes, list(dict.fromkeys(link for link in links if link[0] != link[1]))

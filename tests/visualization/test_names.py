@@ -49,7 +49,13 @@ def test_durations(milliseconds: int | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
-    [(None, ""), (0, "1970-01-01 00:00:00"), (1_795_132_800_999, "2026-11-20 00:00:00"), (10**30, ""), (-(10**17), "")],
+    [
+        (None, ""),
+        (0, "1970-01-01 00:00:00"),
+        (1_795_132_800_999, "2026-11-20 00:00:00"),
+        (10**30, ""),
+        (-(10**17), ""),
+    ],
 )
 def test_moments_are_in_utc(milliseconds: int | None, text: str) -> None:
     assert format_time(milliseconds) == text

@@ -17,7 +17,9 @@ def titles(shown: Network) -> list[str]:
 
 
 def links(shown: Network) -> set[tuple[str, str]]:
-    return {(shown.boxes[source].title, shown.boxes[target].title) for source, target in shown.links}
+    return {
+        (shown.boxes[source].title, shown.boxes[target].title) for source, target in shown.links
+    }
 
 
 def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None:
@@ -32,7 +34,10 @@ def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None
     proposals = [
         Proposal("dataset", orders, "schemaMetadata", {"fields": fields}),
         lineage(
-            "job", [orders], [clean], [(f"{clean}#x", [f"{orders}#id", f"{orders}#lost"], "-- DIRECT:IDENTITY\nSELECT")]
+            "job",
+            [orders],
+            [clean],
+            [(f"{clean}#x", [f"{orders}#id", f"{orders}#lost"], "-- DIRECT:IDENTITY\nSELECT")],
         ),
     ]
     shown = Network.of(Graph.of(proposals))
@@ -45,7 +50,10 @@ def test_columns_are_those_of_the_schema_then_those_that_lineage_names() -> None
     (made,) = columns["clean"]
     job = shown.jobs[0].key
     known, _, lost = columns["orders"]
-    assert made.sources == (ColumnSource(known.key, "identity", job, 1), ColumnSource(lost.key, "identity", job, 1))
+    assert made.sources == (
+        ColumnSource(known.key, "identity", job, 1),
+        ColumnSource(lost.key, "identity", job, 1),
+    )
 
 
 def test_the_job_of_a_task_is_shown_under_the_name_of_its_application() -> None:
@@ -84,7 +92,9 @@ def test_each_source_names_its_job_and_statement() -> None:
 
 def test_what_only_column_lineage_names_is_linked() -> None:
     clean, hidden = TABLE.format("clean"), TABLE.format("hidden")
-    shown = Network.of(Graph.of([lineage("job", [], [clean], [(f"{clean}#x", [f"{hidden}#y"], "")])]))
+    shown = Network.of(
+        Graph.of([lineage("job", [], [clean], [(f"{clean}#x", [f"{hidden}#y"], "")])])
+    )
     assert links(shown) == {("sales.hidden", "job"), ("job", "sales.clean")}
 
 
@@ -98,7 +108,10 @@ def test_long_names_keep_both_ends_and_fit_their_box() -> None:
 
 def test_a_job_that_reads_what_it_writes_is_drawn_write_by_write() -> None:
     raw, base, big, seen = map(dataset, ("raw", "base", "big", "seen"))
-    columns = [(f"{base}#x", [f"{raw}#x"], "DIRECT:IDENTITY"), (f"{big}#x", [f"{base}#x"], "INDIRECT:FILTER")]
+    columns = [
+        (f"{base}#x", [f"{raw}#x"], "DIRECT:IDENTITY"),
+        (f"{big}#x", [f"{base}#x"], "INDIRECT:FILTER"),
+    ]
     steps = Network.of(Graph.of([lineage("daily", [raw, base, seen], [base, big], columns)]))
     assert links(steps) == {
         ("raw", "daily 1/2"),
@@ -109,12 +122,20 @@ def test_a_job_that_reads_what_it_writes_is_drawn_write_by_write() -> None:
         ("seen", "daily 2/2"),
     }
     without_columns = Network.of(Graph.of([lineage("daily", [raw, base], [base, big], [])]))
-    assert links(without_columns) == {("raw", "daily"), ("base", "daily"), ("daily", "base"), ("daily", "big")}
+    assert links(without_columns) == {
+        ("raw", "daily"),
+        ("base", "daily"),
+        ("daily", "base"),
+        ("daily", "big"),
+    }
 
 
 def test_every_view_says_why_a_run_failed() -> None:
     job = Path(__file__).parents[1] / "data" / "corpus" / "events" / "c_fail_midway.ndjson"
-    shown = {suffix: run("show", job, "--format", suffix).stdout for suffix in ("terminal", "html", "svg", "mermaid")}
+    shown = {
+        suffix: run("show", job, "--format", suffix).stdout
+        for suffix in ("terminal", "html", "svg", "mermaid")
+    }
     for view, text in shown.items():
         assert "ValueError: bad row in stage two" in text.replace("#58;", ":"), view
     assert 'class="box job FAILURE"' in shown["svg"]
@@ -137,6 +158,9 @@ def test_the_colour_of_a_platform_is_the_same_in_every_picture() -> None:
 def test_the_edges_of_a_table_that_is_read_and_written_run_beside_each_other() -> None:
     both = dataset("both")
     svg = render_svg(Network.of(Graph.of([lineage("daily", [both], [both], [])])))
-    heights = {tuple(re.findall(r",([\d.]+)", path)) for path in re.findall(r'class="edge"[^>]* d="([^"]+)"', svg)}
+    heights = {
+        tuple(re.findall(r",([\d.]+)", path))
+        for path in re.findall(r'class="edge"[^>]* d="([^"]+)"', svg)
+    }
     assert len(heights) == 2
     assert len({height for path in heights for height in path}) == 2

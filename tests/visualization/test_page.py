@@ -15,10 +15,24 @@ import pytest
 
 from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization import AttemptRow, Attempts, Frame, Graph, render_page
+from airflow_provider_spark_datahub.visualization import (
+    AttemptRow,
+    Attempts,
+    Frame,
+    Graph,
+    render_page,
+)
 from airflow_provider_spark_datahub.visualization.page import _breakable, _first_of
 from tests.cases import cases
-from tests.visualization.conftest import DAG_RUN, HOSTILE, application_run, dataset, event, lineage, shown
+from tests.visualization.conftest import (
+    DAG_RUN,
+    HOSTILE,
+    application_run,
+    dataset,
+    event,
+    lineage,
+    shown,
+)
 
 LAST_APPLICATION = "urn:li:dataProcessInstance:01a1fd25-d000"
 STEERING = {"\u202e", "\x00", "\x1b", "\ud800"}
@@ -69,7 +83,9 @@ def read(proposals: list[Proposal]) -> Reader:
 
 
 @pytest.mark.parametrize("which", ["daily_sales", "hostile", "nothing"])
-def test_it_is_well_formed_and_every_link_leads_somewhere(which: str, request: pytest.FixtureRequest) -> None:
+def test_it_is_well_formed_and_every_link_leads_somewhere(
+    which: str, request: pytest.FixtureRequest
+) -> None:
     found = read([] if which == "nothing" else request.getfixturevalue(which))
     assert (found.wrongly_nested, found.open) == ([], [])
     ids = Counter(found.attributes("id"))
@@ -81,7 +97,11 @@ def test_it_is_well_formed_and_every_link_leads_somewhere(which: str, request: p
 
 def test_it_needs_nothing_else_and_runs_nothing_else(daily_sales: list[Proposal]) -> None:
     found = read(daily_sales)
-    assert not [tag for tag, _ in found.elements if tag in ("link", "img", "iframe", "object", "embed", "base")]
+    assert not [
+        tag
+        for tag, _ in found.elements
+        if tag in ("link", "img", "iframe", "object", "embed", "base")
+    ]
     assert found.attributes("src") == []
     (script,) = found.scripts
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -106,7 +126,10 @@ def test_a_failure_before_a_successful_retry_has_a_link(daily_sales: list[Propos
 
 def test_a_failed_dag_run_leads_to_what_made_it_fail(daily_sales: list[Proposal]) -> None:
     ends = {DAG_RUN: {}, "urn:li:dataProcessInstance:revenue": {"attempt": 1}, LAST_APPLICATION: {}}
-    proposals = [*daily_sales, *(event(urn, 92, "FAILURE", lasted=1, **more) for urn, more in ends.items())]
+    proposals = [
+        *daily_sales,
+        *(event(urn, 92, "FAILURE", lasted=1, **more) for urn, more in ends.items()),
+    ]
     assert "4 failed</a>" in render_page(Graph.of(proposals))
     assert LAST_APPLICATION.split(":")[-1] in failed_row(proposals)
 
@@ -122,9 +145,50 @@ def test_what_acts_on_every_column_is_said_once() -> None:
 
 def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
     found = read(hostile)
-    known = {"html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "p", "bdi", "main", "section"}
-    known |= {"div", "span", "ul", "li", "details", "summary", "button", "input", "svg", "rect", "marker", "path", "g"}
-    known |= {"a", "text", "tspan", "table", "thead", "tbody", "tr", "th", "td", "pre", "wbr", "script"}
+    known = {
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "header",
+        "h1",
+        "h2",
+        "p",
+        "bdi",
+        "main",
+        "section",
+    }
+    known |= {
+        "div",
+        "span",
+        "ul",
+        "li",
+        "details",
+        "summary",
+        "button",
+        "input",
+        "svg",
+        "rect",
+        "marker",
+        "path",
+        "g",
+    }
+    known |= {
+        "a",
+        "text",
+        "tspan",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "pre",
+        "wbr",
+        "script",
+    }
     assert {tag for tag, _ in found.elements} <= known
     names = {name for _, attributes in found.elements for name in attributes}
     assert not {name for name in names if name.startswith("on")}
@@ -136,7 +200,9 @@ def test_hostile_names_are_text(hostile: list[Proposal]) -> None:
 
 def test_words_of_a_server_are_text() -> None:
     name = "".join(HOSTILE)
-    row = AttemptRow((name,), (name,), (name,), (name,), 0, "task?a=%22&b=1", "proposals?a=1", is_problem=True)
+    row = AttemptRow(
+        (name,), (name,), (name,), (name,), 0, "task?a=%22&b=1", "proposals?a=1", is_problem=True
+    )
     attempts = Attempts(
         "Attempts",
         ["attempt", "lineage", "proposals", "when"],
@@ -148,19 +214,36 @@ def test_words_of_a_server_are_text() -> None:
     for graph in (None, Graph.of([])):
         page = render_page(graph, frame=Frame(name, attempts, empty=name))
         found = Reader(page)
-        assert not [(tag, attributes) for tag, attributes in found.elements if tag == "img" or "onerror" in attributes]
+        assert not [
+            (tag, attributes)
+            for tag, attributes in found.elements
+            if tag == "img" or "onerror" in attributes
+        ]
         assert (found.wrongly_nested, found.open, len(found.scripts)) == ([], [], 1)
         assert not STEERING & set(page)
 
 
 def test_only_web_pages_are_linked(hostile: list[Proposal]) -> None:
     run = {"name": "r", "externalUrl": "https://airflow.example/dags/x?a=1&b=2"}
-    good = Proposal("dataProcessInstance", "urn:li:dataProcessInstance:r", "dataProcessInstanceProperties", run)
+    good = Proposal(
+        "dataProcessInstance", "urn:li:dataProcessInstance:r", "dataProcessInstanceProperties", run
+    )
     hidden = [
-        Proposal("dataProcessInstance", f"{good.entity_urn}{number}", good.aspect_name, {**run, "externalUrl": url})
-        for number, url in enumerate(["https://airflow.example/\u202emoc.elpmaxe", "https://airflow.example/\x00"])
+        Proposal(
+            "dataProcessInstance",
+            f"{good.entity_urn}{number}",
+            good.aspect_name,
+            {**run, "externalUrl": url},
+        )
+        for number, url in enumerate(
+            ["https://airflow.example/\u202emoc.elpmaxe", "https://airflow.example/\x00"]
+        )
     ]
-    outside = [link for link in read([*hostile, good, *hidden]).attributes("href") if not link.startswith("#")]
+    outside = [
+        link
+        for link in read([*hostile, good, *hidden]).attributes("href")
+        if not link.startswith("#")
+    ]
     assert outside == ["https://airflow.example/dags/x?a=1&b=2"]
 
 
@@ -171,17 +254,28 @@ def test_only_web_pages_are_linked(hostile: list[Proposal]) -> None:
 ])  # fmt: skip
 def test_the_page_of_a_driver_is_linked_while_it_lives(url: str, ended: bool, linked: bool) -> None:
     run = "urn:li:dataProcessInstance:app"
-    properties = Proposal("dataProcessInstance", run, "dataProcessInstanceProperties", {"externalUrl": url})
+    properties = Proposal(
+        "dataProcessInstance", run, "dataProcessInstanceProperties", {"externalUrl": url}
+    )
     proposals = [*application_run(run, "build"), properties, event(run, 1)]
-    links = read([*proposals, *([event(run, 2, "SUCCESS", lasted=1)] if ended else [])]).attributes("href")
+    links = read([*proposals, *([event(run, 2, "SUCCESS", lasted=1)] if ended else [])]).attributes(
+        "href"
+    )
     assert (url in links) is linked
 
 
 def test_the_columns_of_a_table_are_counted_only_if_all_are_known() -> None:
     raw, orders = dataset("raw"), dataset("orders")
     pairs = [(f"{orders}#{name}", [f"{raw}#{name}"], "DIRECT:IDENTITY") for name in ("id", "total")]
-    schema = {"fields": [{"fieldPath": name, "nativeDataType": "int"} for name in ("id", "total", "note")]}
-    text = read([lineage("job", [raw], [orders], pairs), Proposal("dataset", orders, "schemaMetadata", schema)]).text
+    schema = {
+        "fields": [{"fieldPath": name, "nativeDataType": "int"} for name in ("id", "total", "note")]
+    }
+    text = read(
+        [
+            lineage("job", [raw], [orders], pairs),
+            Proposal("dataset", orders, "schemaMetadata", schema),
+        ]
+    ).text
     assert "raw 2 of its columns take part · read by job" in text
     assert "orders 3 columns · written by job" in text
 

@@ -39,7 +39,9 @@ def lineage_lines(jobs: dict[str, tuple[str, str]]) -> list[str]:
 
 def test_a_job_lists_what_it_reads_and_writes_without_breaking_a_name() -> None:
     name = f"a_table_with_a_long_name_{'x' * 60}"
-    assert lineage_lines({"build": (f"{name} b", name), "check": (name, ""), "seed": ("", "b")}) == [
+    assert lineage_lines(
+        {"build": (f"{name} b", name), "check": (name, ""), "seed": ("", "b")}
+    ) == [
         "seed",
         "  writes  hive b",
         "build",
@@ -61,7 +63,9 @@ def test_a_job_follows_those_that_write_its_inputs() -> None:
 
 @pytest.mark.parametrize(("count", "shown", "more"), [(12, 12, 0), (13, 12, 1), (19, 12, 7)])
 def test_more_than_twelve_datasets_on_a_side_are_counted(count: int, shown: int, more: int) -> None:
-    text = "\n".join(lineage_lines({"job": (" ".join(f"d{number}" for number in range(count)), "out")}))
+    text = "\n".join(
+        lineage_lines({"job": (" ".join(f"d{number}" for number in range(count)), "out")})
+    )
     assert text.count("hive d") == shown
     assert (f"… {more} more" in text) == bool(more)
 
@@ -73,7 +77,9 @@ def test_a_failed_job_stands_out(daily_sales: list[Proposal]) -> None:
 
 
 def coloured(proposals: list[Proposal]) -> str:
-    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system="standard", no_color=False)
+    console = Console(
+        file=io.StringIO(), width=100, force_terminal=True, color_system="standard", no_color=False
+    )
     with console.capture() as capture:
         render_terminal(Graph.of(proposals), console)
     return capture.get()
@@ -82,7 +88,9 @@ def coloured(proposals: list[Proposal]) -> str:
 def test_a_terminal_that_is_not_utf_8_gets_what_it_can_show(tmp_path: Path) -> None:
     proposals = tmp_path / "proposals.jsonl"
     properties = {"name": "größe 日本", "created": {"time": 0}}
-    proposals.write_text(Proposal("dataProcessInstance", RUN, "dataProcessInstanceProperties", properties).to_json())
+    proposals.write_text(
+        Proposal("dataProcessInstance", RUN, "dataProcessInstanceProperties", properties).to_json()
+    )
     done = run_apart("show", proposals, env={"PYTHONIOENCODING": "ascii"})
     assert done.stdout.splitlines()[1].strip() == r"run gr\xf6\xdfe \u65e5\u672c", done.stderr
 
@@ -96,8 +104,13 @@ def test_hostile_text_cannot_steer_the_terminal(hostile: list[Proposal], width: 
 
 
 @cases("visualization")
-def test_the_reason_is_shown_if_there_is_nothing_to_show(proposals: list[list[Any]], reason: str) -> None:
-    assert shown([Proposal(*each) for each in proposals]).splitlines()[0] == f"Nothing to show: {reason}"
+def test_the_reason_is_shown_if_there_is_nothing_to_show(
+    proposals: list[list[Any]], reason: str
+) -> None:
+    assert (
+        shown([Proposal(*each) for each in proposals]).splitlines()[0]
+        == f"Nothing to show: {reason}"
+    )
 
 
 def test_what_was_left_out_is_reported(daily_sales: list[Proposal]) -> None:
@@ -112,7 +125,10 @@ def test_what_was_left_out_is_reported(daily_sales: list[Proposal]) -> None:
 def test_a_run_shows_its_map_index_and_an_upstream_run_that_is_not_there() -> None:
     properties = {"name": "x", "customProperties": {"map_index": "3"}}
     template = "urn:li:dataJob:(urn:li:dataFlow:(airflow,dag,prod),load)"
-    relationships = {"parentTemplate": template, "upstreamInstances": ["urn:li:dataProcessInstance:0123456789"]}
+    relationships = {
+        "parentTemplate": template,
+        "upstreamInstances": ["urn:li:dataProcessInstance:0123456789"],
+    }
     text = shown(
         [
             Proposal("dataProcessInstance", RUN, "dataProcessInstanceProperties", properties),
@@ -123,9 +139,17 @@ def test_a_run_shows_its_map_index_and_an_upstream_run_that_is_not_there() -> No
 
 
 def test_a_failed_run_has_its_reason_below_it(daily_sales: list[Proposal]) -> None:
-    properties = {"name": "x", "customProperties": {"errorMessage": "Job aborted: Divide by zero\n\tat java"}}
+    properties = {
+        "name": "x",
+        "customProperties": {"errorMessage": "Job aborted: Divide by zero\n\tat java"},
+    }
     run = "urn:li:dataProcessInstance:01a1fd23-34f9"
-    lines = shown([*daily_sales, Proposal("dataProcessInstance", run, "dataProcessInstanceProperties", properties)])
+    lines = shown(
+        [
+            *daily_sales,
+            Proposal("dataProcessInstance", run, "dataProcessInstanceProperties", properties),
+        ]
+    )
     assert "│   │       Job aborted: Divide by zero\n" in lines
     assert "at java" not in lines
 
@@ -133,7 +157,10 @@ def test_a_failed_run_has_its_reason_below_it(daily_sales: list[Proposal]) -> No
 def test_many_upstream_runs_are_folded() -> None:
     upstreams = [f"urn:li:dataProcessInstance:{number:08}x" for number in range(9)]
     relationships = {"upstreamInstances": upstreams}
-    text = shown([Proposal("dataProcessInstance", RUN, "dataProcessInstanceRelationships", relationships)], 160)
+    text = shown(
+        [Proposal("dataProcessInstance", RUN, "dataProcessInstanceRelationships", relationships)],
+        160,
+    )
     assert "00000005…, … 3 more" in text
 
 

@@ -32,7 +32,9 @@ from airflow_provider_spark_datahub.conversion.redaction import redact_text
 _LINEAGE, _INDIRECT = "lineage", "INDIRECT:"
 
 PARSED_PLAN = "PARSED_PLAN"
-"""Kind of transformations of columns that only Spark's physical plans show, not OpenLineage's events."""
+"""Kind of transformations of columns that only Spark's physical plans show, not OpenLineage's
+events.
+"""
 
 
 class ColumnId(NamedTuple):
@@ -43,7 +45,8 @@ class ColumnId(NamedTuple):
 
 
 class ColumnEdge(msgspec.Struct, frozen=True, gc=False):
-    """Output columns and the input columns that they come from: all as values (direct), or all as conditions and keys.
+    """Output columns and the input columns that they come from: all as values (direct), or all as
+    conditions and keys.
 
     :param transform: ``TYPE:SUBTYPE`` of the transformations, joined by commas.
     :param of_all_rows: whether the inputs act on all rows, and so on every column of the output.
@@ -57,12 +60,16 @@ class ColumnEdge(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_direct(self) -> bool:
-        """Whether the values of the upstreams are in those of the downstreams. Inputs without a transformation are."""
+        """Whether the values of the upstreams are in those of the downstreams. Inputs without a
+        transformation are.
+        """
         return not self.of_all_rows and not self.transform.startswith(_INDIRECT)
 
 
 MAX_READ_PAIRS = 250_000
-"""Most column pairs that are read from one facet: more do not fit into an aspect of 16,000,000 characters."""
+"""Most column pairs that are read from one facet: more do not fit into an aspect of 16,000,000
+characters.
+"""
 
 
 class _Content(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -85,11 +92,13 @@ class _Content(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 class DatasetColumns:
-    """Column lineage of one output of one query. Equal texts of facets that a reader has read once are equal.
+    """Column lineage of one output of one query. Equal texts of facets that a reader has read once
+    are equal.
 
     :ivar edges: output columns with the input columns that they come from.
     :ivar inputs: all datasets that the column lineage names, including those without an edge.
-    :ivar left_out: column pairs that were not read, because a facet has more than :data:`MAX_READ_PAIRS`.
+    :ivar left_out: column pairs that were not read, because a facet has more than
+        :data:`MAX_READ_PAIRS`.
     """
 
     def __init__(self, content: _Content, sql: str) -> None:
@@ -97,7 +106,11 @@ class DatasetColumns:
         self.edges, self.inputs, self.left_out = content.edges, content.inputs, content.left_out
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DatasetColumns) and self._content is other._content and self._sql == other._sql
+        return (
+            isinstance(other, DatasetColumns)
+            and self._content is other._content
+            and self._sql == other._sql
+        )
 
     def __hash__(self) -> int:
         return hash((id(self._content), self._sql))
@@ -116,7 +129,8 @@ class DatasetColumns:
     def read(
         cls, output: EventDataset, job_facets: Facets, sql: str, *, with_indirect: bool = True
     ) -> DatasetColumns | None:
-        """Read the column lineage of an output from its facets, else from the job's; ``None`` if there is none.
+        """Read the column lineage of an output from its facets, else from the job's; ``None`` if
+        there is none.
 
         :param with_indirect: keep inputs that give no value: they only filter, join, group or sort.
         """
@@ -140,39 +154,57 @@ class DatasetColumns:
         return self._copy((*self.edges, *edges), inputs, self.sql)
 
     def without(self, is_wrong: Callable[[str], bool]) -> DatasetColumns:
-        """Return a copy without the direct edges of output columns, and without datasets that only these name.
+        """Return a copy without the direct edges of output columns, and without datasets that only
+        these name.
 
         :param is_wrong: returns whether an output column loses its edges.
         """
         wrong, right = list[ColumnEdge](), list[ColumnEdge]()
         for edge in self.edges:
-            (wrong if edge.is_direct and any(map(is_wrong, edge.downstreams)) else right).append(edge)
-        of_wrong, of_right = ({one.dataset for edge in some for one in edge.upstreams} for some in (wrong, right))
-        return self._copy(right, (one for one in self.inputs if one in of_right or one not in of_wrong), self.sql)
+            (wrong if edge.is_direct and any(map(is_wrong, edge.downstreams)) else right).append(
+                edge
+            )
+        of_wrong, of_right = (
+            {one.dataset for edge in some for one in edge.upstreams} for some in (wrong, right)
+        )
+        return self._copy(
+            right, (one for one in self.inputs if one in of_right or one not in of_wrong), self.sql
+        )
 
     def renamed(self, named: Callable[[DatasetId], DatasetId]) -> DatasetColumns:
         """Return a copy with other names of its datasets."""
         edges = (
-            structs.replace(edge, upstreams=tuple(ColumnId(named(dataset), field) for dataset, field in edge.upstreams))
+            structs.replace(
+                edge,
+                upstreams=tuple(
+                    ColumnId(named(dataset), field) for dataset, field in edge.upstreams
+                ),
+            )
             for edge in self.edges
         )
         return self._copy(edges, map(named, self.inputs), self.sql)
 
     def within(self, known: Mapping[DatasetId, frozenset[str]]) -> DatasetColumns:
-        """Return the column lineage without columns that their datasets do not have; this object if there are none.
+        """Return the column lineage without columns that their datasets do not have; this object if
+        there are none.
 
         Columns that a database quotes (``"Order Id"``) have the names of their datasets.
 
         :param known: columns of datasets in lower case. The columns of other datasets stay.
         """
         # The usual case: all inputs are columns of their datasets.
-        if all(names <= known.get(dataset, names) for dataset, names in self._content.names_of_inputs.items()):
+        if all(
+            names <= known.get(dataset, names)
+            for dataset, names in self._content.names_of_inputs.items()
+        ):
             return self
 
         def existing(column: ColumnId) -> ColumnId | None:
             names = known.get(column.dataset)
             for field in (column.field, column.field.strip('"`')):
-                if names is None or not names.isdisjoint((field.lower(), field.lower().partition(".")[0])):
+                if names is None or not names.isdisjoint(
+                    (field.lower(), field.lower().partition(".")[0])
+                ):
                     return ColumnId(column.dataset, field)
             return None
 
@@ -185,12 +217,18 @@ class DatasetColumns:
         rest = (edge for edge in edges if edge.upstreams)
         return self._copy(rest, self.inputs, self.sql) if edges != self.edges else self
 
-    def _copy(self, edges: Iterable[ColumnEdge], inputs: Iterable[DatasetId], sql: str) -> DatasetColumns:
-        return DatasetColumns(_Content(tuple(edges), tuple(dict.fromkeys(inputs)), self.left_out), sql)
+    def _copy(
+        self, edges: Iterable[ColumnEdge], inputs: Iterable[DatasetId], sql: str
+    ) -> DatasetColumns:
+        return DatasetColumns(
+            _Content(tuple(edges), tuple(dict.fromkeys(inputs)), self.left_out), sql
+        )
 
 
 def _facets_of_output(job_facets: Facets, output: EventDataset) -> Facets:
-    """Return the entry of an output in the job's ``lineage`` facet as if it were a facet of the output."""
+    """Return the entry of an output in the job's ``lineage`` facet as if it were a facet of the
+    output.
+    """
     for entry in as_objects(job_facets[_LINEAGE].get("entries")):
         if DatasetId(as_text(entry.get("namespace")), as_text(entry.get("name"))) == output.id:
             return Facets.of({_LINEAGE: entry, "schema": output.facets["schema"]})
@@ -210,11 +248,15 @@ def _as_column_lineage(facets: Facets) -> Facets:
 
 def _dataset_inputs(entry: JsonObject) -> list[JsonObject]:
     """Return the inputs that are datasets, not jobs."""
-    return [item for item in as_objects(entry.get("inputs")) if item.get("type", "DATASET") == "DATASET"]
+    return [
+        item for item in as_objects(entry.get("inputs")) if item.get("type", "DATASET") == "DATASET"
+    ]
 
 
 def _content(facets: Facets) -> _Content | None:
-    """Return the column lineage in the facets of an output; ``None`` if it names neither columns nor inputs."""
+    """Return the column lineage in the facets of an output; ``None`` if it names neither columns
+    nor inputs.
+    """
     content = _read(facets.text("columnLineage"), facets.text("schema"))
     return content if content.edges or content.inputs or content.left_out else None
 
@@ -222,7 +264,9 @@ def _content(facets: Facets) -> _Content | None:
 def _direct_content(facets: Facets) -> _Content | None:
     """Return the same without inputs that give no value: they only filter, join, group or sort."""
     content = facets.once(_content)
-    return content and structs.replace(content, edges=tuple(edge for edge in content.edges if edge.is_direct))
+    return content and structs.replace(
+        content, edges=tuple(edge for edge in content.edges if edge.is_direct)
+    )
 
 
 class _Transformation(msgspec.Struct, gc=False):
@@ -264,13 +308,17 @@ _decode_wire_field = msgspec.json.Decoder(_WireField).decode
 
 
 def _decoded(lineage: bytes) -> tuple[dict[str, list[_Input]], list[_Input], int]:
-    """Return the inputs of each output column, those of the dataset, and the number of inputs that are not read."""
+    """Return the inputs of each output column, those of the dataset, and the number of inputs that
+    are not read.
+    """
     try:
         facet = _decode_facet(lineage)
     except NOT_DECODABLE:
         # A null or a wrong type must cost only the value itself.
         decoded = as_object(lineage)
-        facet = _WireFacet(Facets.of(decoded.get("fields")).facets, _tolerant_inputs(decoded.get("dataset")))
+        facet = _WireFacet(
+            Facets.of(decoded.get("fields")).facets, _tolerant_inputs(decoded.get("dataset"))
+        )
     fields: dict[str, list[_Input]] = {}
     pairs = left_out = 0
     for name, text in in_time(facet.fields.items()):
@@ -312,7 +360,12 @@ def _tolerant_inputs(items: object) -> list[_Input]:
 
 def _read(lineage: bytes, schema: bytes) -> _Content:
     fields, of_dataset, left_out = _decoded(lineage)
-    edges = [edge for name, items in in_time(fields.items()) if name for edge in _column_edges(name, items)]
+    edges = [
+        edge
+        for name, items in in_time(fields.items())
+        if name
+        for edge in _column_edges(name, items)
+    ]
     if of_dataset:
         columns = dict.fromkeys([*fields, *field_names(schema)])
         edges += _dataset_edges(of_dataset, tuple(column for column in columns if column))
@@ -334,10 +387,11 @@ def _column_edges(column: str, items: list[_Input]) -> Iterator[ColumnEdge]:
 
 
 def _dataset_edges(items: Iterable[_Input], columns: tuple[str, ...]) -> Iterator[ColumnEdge]:
-    """Yield an edge to all columns for each transformation of inputs that act on all rows (filters, joins, sort keys).
+    """Yield an edge to all columns for each transformation of inputs that act on all rows (filters,
+    joins, sort keys).
 
-    OpenLineage also lists columns here that are used in a single expression only, such as a partition key. They have
-    only ``DIRECT`` transformations, and are left out.
+    OpenLineage also lists columns here that are used in a single expression only, such as a
+    partition key. They have only ``DIRECT`` transformations, and are left out.
     """
     by_transform: dict[str, list[_Input]] = {}
     for item in items:
@@ -351,12 +405,20 @@ def _dataset_edges(items: Iterable[_Input], columns: tuple[str, ...]) -> Iterato
 
 
 def _upstreams(items: list[_Input]) -> tuple[ColumnId, ...]:
-    return tuple(dict.fromkeys([ColumnId(item.dataset, item.field) for item in items if item.field]))
+    return tuple(
+        dict.fromkeys([ColumnId(item.dataset, item.field) for item in items if item.field])
+    )
 
 
 def _kinds(items: list[_Input]) -> set[str]:
-    return {f"{part.type or 'null'}:{part.subtype or 'null'}" for item in items for part in item.transformations}
+    return {
+        f"{part.type or 'null'}:{part.subtype or 'null'}"
+        for item in items
+        for part in item.transformations
+    }
 
 
 def _transform(kinds: Collection[str]) -> str:
-    return ",".join(sorted(kinds, key=lambda kind: (kind.lower(), kind)) if len(kinds) > 1 else kinds)
+    return ",".join(
+        sorted(kinds, key=lambda kind: (kind.lower(), kind)) if len(kinds) > 1 else kinds
+    )

@@ -1,4 +1,5 @@
-"""``fineGrainedLineages`` of a job, from the column lineage of its queries (conversion rules, section 4.1).
+"""``fineGrainedLineages`` of a job, from the column lineage of its queries (conversion rules,
+section 4.1).
 
 Tests: ``tests/conversion/test_columns.py``.
 """
@@ -14,7 +15,11 @@ import msgspec
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
-from airflow_provider_spark_datahub.conversion.diagnostics import COLUMN_EDGES_LEFT_OUT, STATEMENTS_LEFT_OUT, TextLimit
+from airflow_provider_spark_datahub.conversion.diagnostics import (
+    COLUMN_EDGES_LEFT_OUT,
+    STATEMENTS_LEFT_OUT,
+    TextLimit,
+)
 from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -32,9 +37,10 @@ def fine_grained_lineages(
 ) -> list[dict[str, Any]]:
     """Return the column lineage of a job: the union over all queries (Deviation 2), each edge once.
 
-    Each lineage has one downstream: if DataHub holds one with several, GMS refuses every later patch of the job's edges
-    (``FineGrainedLineageTemplateHelper``). Beyond the limits, first the statements are left out, then the inputs that
-    act on all rows, then those that decide on a column.
+    Each lineage has one downstream: if DataHub holds one with several, GMS refuses every later
+    patch of the job's edges (``FineGrainedLineageTemplateHelper``). Beyond the limits, first the
+    statements are left out, then the inputs that act on all rows, then those that decide on a
+    column.
 
     :param lineages: URN of the output and its column lineage, per query.
     """
@@ -77,7 +83,8 @@ class _Source(msgspec.Struct, frozen=True, eq=False, gc=False):
     """All parts of lineages but the output, which they often share with those of other outputs.
 
     :param columns: the output's columns.
-    :param priority: 0 if the inputs are values of the downstreams, 1 if they decide on one, 2 if they act on all rows.
+    :param priority: 0 if the inputs are values of the downstreams, 1 if they decide on one, 2 if
+        they act on all rows.
     :param characters: approximate length of the JSON of one lineage without its downstream.
     """
 
@@ -116,7 +123,11 @@ class _Union(NamedTuple):
 
 
 def _union(
-    queries: Sequence[tuple[str, DatasetColumns]], urn_of: _Urns, longest: int, *, with_statements: bool = True
+    queries: Sequence[tuple[str, DatasetColumns]],
+    urn_of: _Urns,
+    longest: int,
+    *,
+    with_statements: bool = True,
 ) -> _Union:
     """Return the lineages of all queries, each once. Only lineages of one output can be equal."""
     of_outputs: dict[str, list[_Group]] = {}
@@ -125,12 +136,17 @@ def _union(
     left_out = 0
     for output, columns in in_time(queries):
         if columns not in known:
-            known[columns] = _sources(columns, urn_of, columns.sql if with_statements else "", longest)
+            known[columns] = _sources(
+                columns, urn_of, columns.sql if with_statements else "", longest
+            )
         sources, missing = known[columns]
         left_out += missing
         names = dict.fromkeys(chain.from_iterable([source.columns for source in sources]))
         fields = {name: urns.schema_field_urn(output, name) for name in in_time(names)}
-        groups = [_Group(source, tuple([fields[name] for name in source.columns])) for source in in_time(sources)]
+        groups = [
+            _Group(source, tuple([fields[name] for name in source.columns]))
+            for source in in_time(sources)
+        ]
         of_outputs.setdefault(output, []).extend(groups)
     distinct = list(chain.from_iterable(map(_distinct, in_time(of_outputs.values()))))
     return _Union(distinct, sum([group.characters for group in distinct]), left_out)
@@ -149,7 +165,9 @@ def _distinct(groups: Sequence[_Group]) -> Iterator[_Group]:
             yield group if len(new) == len(group.downstreams) else _Group(group.source, tuple(new))
 
 
-def _sources(columns: DatasetColumns, urn_of: _Urns, sql: str, longest: int) -> tuple[list[_Source], int]:
+def _sources(
+    columns: DatasetColumns, urn_of: _Urns, sql: str, longest: int
+) -> tuple[list[_Source], int]:
     """Return the sources of an output's columns, and how many pairs of columns are left out."""
     sources: list[_Source] = []
     left_out = columns.left_out
@@ -166,13 +184,20 @@ def _sources(columns: DatasetColumns, urn_of: _Urns, sql: str, longest: int) -> 
             continue
         text = f"-- {edge.transform}\n{sql}" if edge.transform and sql else sql or edge.transform
         characters = _FRAME_CHARACTERS + len(text) + sum(map(len, upstreams)) + 3 * len(upstreams)
-        transform, priority = transforms.setdefault(text, text), (not edge.is_direct) + edge.of_all_rows
-        sources.append(_Source(upstreams, transform, edge.confidence, edge.downstreams, priority, characters))
+        transform, priority = (
+            transforms.setdefault(text, text),
+            (not edge.is_direct) + edge.of_all_rows,
+        )
+        sources.append(
+            _Source(upstreams, transform, edge.confidence, edge.downstreams, priority, characters)
+        )
     return sources, left_out
 
 
 def _first_that_fit(union: _Union, longest: int) -> _Union:
-    """Return the lineages that fit, in their order: values first, then what decides on a column, then on all rows."""
+    """Return the lineages that fit, in their order: values first, then what decides on a column,
+    then on all rows.
+    """
     left_out, characters = union.left_out, 0
     kept: dict[int, _Group] = {}
     for group in sorted(union.groups, key=lambda group: group.source.priority):

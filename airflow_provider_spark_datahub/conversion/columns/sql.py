@@ -1,7 +1,7 @@
 """Column lineage from SQL statements, by sqlglot, for columns without any from OpenLineage.
 
-Only certain lineage counts: every table of a statement is a dataset of the application with known columns, and every
-column is one of theirs (conversion rules, section 4.2).
+Only certain lineage counts: every table of a statement is a dataset of the application with known
+columns, and every column is one of theirs (conversion rules, section 4.2).
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, ColumnId, DatasetColumns
+from airflow_provider_spark_datahub.conversion.columns.facet import (
+    ColumnEdge,
+    ColumnId,
+    DatasetColumns,
+)
 from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId
 from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
@@ -30,11 +34,12 @@ if TYPE_CHECKING:
 
 # sqlglot's dialect, by the platform that ran the statement.
 _DIALECTS = {"spark": "spark", "hive": "hive"}
-# Limits that keep sqlglot's time to a few seconds, by its versions since 26. It takes quadratic time for nested
-# expressions and types, parses each join that has no condition yet in two ways, and copies what an alias, a part that
-# WITH names or a star stands for.
+# Limits that keep sqlglot's time to a few seconds, by its versions since 26. It takes quadratic
+# time for nested expressions and types, parses each join that has no condition yet in two ways, and
+# copies what an alias, a part that WITH names or a star stands for.
 MAX_STATEMENT, MAX_STATEMENTS = 20_000, 300_000
-"""Largest length of a statement, and of all statements of an application together, in characters."""
+"""Largest length of a statement, and of all statements of an application together, in characters.
+"""
 _MAX_NESTING, _MAX_NESTED_TYPES, _MAX_OPEN_JOINS, _MAX_COPIES = 500, 20, 10, 10_000
 _TYPE = re.compile(r"\b(?:array|map|struct)\s*<|>", re.IGNORECASE)
 _JOIN = re.compile(r"\b(?:(?<!cross )join|on|using)\b")
@@ -63,7 +68,9 @@ class Allowance(msgspec.Struct):
         if len(statement) > MAX_STATEMENT:
             raise StatementError(f"it is longer than {MAX_STATEMENT} characters")
         if len(statement) > self.left:
-            raise StatementError(f"the job's statements are longer than {MAX_STATEMENTS} characters")
+            raise StatementError(
+                f"the job's statements are longer than {MAX_STATEMENTS} characters"
+            )
         if _depth(part[0] != ">" for part in _TYPE.finditer(statement)) > _MAX_NESTED_TYPES:
             raise StatementError("its types are nested too deeply")
         plain = _QUOTED.sub("", statement.lower())
@@ -88,7 +95,8 @@ class Table(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
 
 
-# Finds a table by its name in a statement, without quotes: ``catalog.database.table``, or a path behind its format.
+# Finds a table by its name in a statement, without quotes: ``catalog.database.table``, or a path
+# behind its format.
 _Resolve = Callable[[str], Table | None]
 
 
@@ -103,11 +111,13 @@ def columns_of_statement(
     allowance: Allowance | None = None,
     wanted: Collection[str] | None = None,
 ) -> tuple[Table, _Sources]:
-    """Return the table that ``INSERT … SELECT`` or ``CREATE TABLE … AS SELECT`` writes, and its columns' sources.
+    """Return the table that ``INSERT … SELECT`` or ``CREATE TABLE … AS SELECT`` writes, and its
+    columns' sources.
 
     Other statements are refused: a query does not show which table the job wrote its result to.
 
-    :param resolve: finds a table by name. A table that it does not find may be a view, so the statement is refused.
+    :param resolve: finds a table by name. A table that it does not find may be a view, so the
+        statement is refused.
     :param wanted: columns of the target. If these are all constants, no column is returned.
     :raises StatementError: if a table or a column is not certain, or the statement exceeds a limit.
     """
@@ -117,7 +127,9 @@ def columns_of_statement(
         if wanted is not None and not _has_sources(parsed, target, listed, query, wanted):
             return target, {}
         sources = _sources(query, _with_plain_names(query, resolve), dialect)
-    return target, dict(zip(_target_columns(parsed, target, listed, list(sources)), sources.values(), strict=True))
+    return target, dict(
+        zip(_target_columns(parsed, target, listed, list(sources)), sources.values(), strict=True)
+    )
 
 
 @contextmanager
@@ -129,7 +141,9 @@ def _parser(statement: str, allowance: Allowance) -> Iterator[Callable[..., Any]
         import sqlglot.lineage
         from sqlglot.errors import SqlglotError
     except ImportError as error:
-        raise _NoSqlglotError("sqlglot is not installed: pip install 'airflow-provider-spark-datahub[sql]'") from error
+        raise _NoSqlglotError(
+            "sqlglot is not installed: pip install 'airflow-provider-spark-datahub[sql]'"
+        ) from error
     # Its warnings quote statements, which may have secrets.
     logger = logging.getLogger("sqlglot")
     was_disabled, logger.disabled = logger.disabled, True
@@ -149,9 +163,13 @@ def _target_and_query(parsed: Any, resolve: _Resolve) -> tuple[Table, list[str],
     from sqlglot import exp
 
     if isinstance(parsed, exp.Query):
-        raise StatementError("it is a query, whose result the job may have changed before it wrote it")
+        raise StatementError(
+            "it is a query, whose result the job may have changed before it wrote it"
+        )
     into, query = parsed.this, parsed.args.get("expression")
-    is_table = isinstance(parsed, exp.Insert) or (isinstance(parsed, exp.Create) and parsed.kind == "TABLE")
+    is_table = isinstance(parsed, exp.Insert) or (
+        isinstance(parsed, exp.Create) and parsed.kind == "TABLE"
+    )
     if not is_table or not isinstance(query, exp.Query):
         raise StatementError("it is neither INSERT … SELECT nor CREATE TABLE … AS SELECT")
     listed = [column.name for column in into.expressions] if isinstance(into, exp.Schema) else []
@@ -159,15 +177,22 @@ def _target_and_query(parsed: Any, resolve: _Resolve) -> tuple[Table, list[str],
     return _resolved(into, resolve), listed, query
 
 
-def _has_sources(parsed: Any, target: Table, listed: list[str], query: exp.Query, wanted: Collection[str]) -> bool:
+def _has_sources(
+    parsed: Any, target: Table, listed: list[str], query: exp.Query, wanted: Collection[str]
+) -> bool:
     """Return whether one of the target's columns may be made of a column, unlike ``count(*)``."""
     from sqlglot import exp
 
     made = query.expressions
-    if not isinstance(query, exp.Select) or any(one.is_star or isinstance(one, exp.Aliases) for one in made):
+    if not isinstance(query, exp.Select) or any(
+        one.is_star or isinstance(one, exp.Aliases) for one in made
+    ):
         return True
     names = _target_columns(parsed, target, listed, [one.alias_or_name for one in made])
-    return any(name in wanted and one.find(exp.Column, exp.Query) for name, one in zip(names, made, strict=True))
+    return any(
+        name in wanted and one.find(exp.Column, exp.Query)
+        for name, one in zip(names, made, strict=True)
+    )
 
 
 def _resolved(table: Any, resolve: _Resolve) -> Table:
@@ -212,7 +237,9 @@ def _sources(query: exp.Query, tables: Mapping[str, Table], dialect: str) -> _So
     from sqlglot.schema import ensure_schema
 
     _check_size(query, tables)
-    columns = {plain: {name.lower(): name for name in table.columns} for plain, table in tables.items()}
+    columns = {
+        plain: {name.lower(): name for name in table.columns} for plain, table in tables.items()
+    }
     if any(len(columns[plain]) < len(table.columns) for plain, table in tables.items()):
         raise StatementError("a table has columns that differ in upper and lower case only")
     for identifier in query.find_all(exp.Identifier):
@@ -220,9 +247,13 @@ def _sources(query: exp.Query, tables: Mapping[str, Table], dialect: str) -> _So
         identifier.replace(exp.to_identifier(identifier.name.lower(), quoted=True))
     # Made once, since the time for it grows with the number of columns.
     schema = ensure_schema(
-        {plain: dict.fromkeys(names, "string") for plain, names in columns.items()}, dialect=dialect, normalize=False
+        {plain: dict.fromkeys(names, "string") for plain, names in columns.items()},
+        dialect=dialect,
+        normalize=False,
     )
-    qualified: Any = qualify(query, schema=schema, dialect=dialect, validate_qualify_columns=True, identify=False)
+    qualified: Any = qualify(
+        query, schema=schema, dialect=dialect, validate_qualify_columns=True, identify=False
+    )
     _leave_out_conditions(qualified)
     names = qualified.named_selects
     scope = build_scope(qualified)
@@ -231,7 +262,13 @@ def _sources(query: exp.Query, tables: Mapping[str, Table], dialect: str) -> _So
     sources: _Sources = {}
     for name in names:
         leaves = lineage(
-            name, qualified, schema=schema, dialect=dialect, scope=scope, trim_selects=False, copy=False
+            name,
+            qualified,
+            schema=schema,
+            dialect=dialect,
+            scope=scope,
+            trim_selects=False,
+            copy=False,
         ).walk()
         found = [_column(leaf, tables, columns) for leaf in leaves if not leaf.downstream]
         sources[name] = tuple(dict.fromkeys(column for column in found if column is not None))
@@ -241,7 +278,8 @@ def _sources(query: exp.Query, tables: Mapping[str, Table], dialect: str) -> _So
 def _check_size(query: exp.Query, tables: Mapping[str, Table]) -> None:
     """Check how much sqlglot copies to find the sources of a query's columns.
 
-    :raises StatementError: if the query is nested too deeply, or has too many columns or paths to them.
+    :raises StatementError: if the query is nested too deeply, or has too many columns or paths to
+        them.
     """
     from sqlglot import exp
 
@@ -265,21 +303,29 @@ def _stars(select: exp.Select) -> int:
     from sqlglot import exp
 
     tables = 1 + len(select.args.get("joins") or ())
-    return sum(tables if isinstance(one, exp.Star) else 1 for one in select.expressions if one.is_star)
+    return sum(
+        tables if isinstance(one, exp.Star) else 1 for one in select.expressions if one.is_star
+    )
 
 
 def _copies_of_aliases(select: exp.Select) -> int:
-    """Return how many columns the longest expression of a SELECT has without the aliases of earlier ones."""
+    """Return how many columns the longest expression of a SELECT has without the aliases of earlier
+    ones.
+    """
     from sqlglot import exp
 
     sizes: dict[str, int] = {}
     for one in select.expressions:
-        sizes[one.alias_or_name.lower()] = sum(sizes.get(each.name.lower(), 1) for each in one.find_all(exp.Column))
+        sizes[one.alias_or_name.lower()] = sum(
+            sizes.get(each.name.lower(), 1) for each in one.find_all(exp.Column)
+        )
     return max(sizes.values(), default=0)
 
 
 def _leave_out_conditions(query: Any) -> None:
-    """Leave out what only decides which values count: CASE, FILTER, and the rows and the order of windows."""
+    """Leave out what only decides which values count: CASE, FILTER, and the rows and the order of
+    windows.
+    """
     from sqlglot import exp
 
     for node in list(query.find_all(exp.Filter, exp.Window)):
@@ -290,7 +336,9 @@ def _leave_out_conditions(query: Any) -> None:
         node.set("this", None)
 
 
-def _column(leaf: Any, tables: Mapping[str, Table], columns: Mapping[str, Mapping[str, str]]) -> ColumnId | None:
+def _column(
+    leaf: Any, tables: Mapping[str, Table], columns: Mapping[str, Mapping[str, str]]
+) -> ColumnId | None:
     if leaf.expression.key in ("placeholder", "star"):
         raise StatementError(f"the source of its column {leaf.name} is not clear")
     if leaf.expression.key != "table":
@@ -302,7 +350,9 @@ def _column(leaf: Any, tables: Mapping[str, Table], columns: Mapping[str, Mappin
     return ColumnId(tables[plain].dataset, column)
 
 
-def _target_columns(parsed: Any, target: Table, listed: list[str], names: Sequence[str]) -> list[str]:
+def _target_columns(
+    parsed: Any, target: Table, listed: list[str], names: Sequence[str]
+) -> list[str]:
     """Return the target's columns in the order of the query's columns."""
     by_lower = {name.lower(): name for name in target.columns}
     if listed:
@@ -353,7 +403,9 @@ class DatabaseTables:
 
     @classmethod
     def _endings(cls, name: str) -> list[str]:
-        """Return the last part of a name, the last two parts, and so on, up to the longest key of a lookup."""
+        """Return the last part of a name, the last two parts, and so on, up to the longest key of a
+        lookup.
+        """
         parts = name.rsplit(".", cls._DEPTH)[1:]
         return [".".join(parts[number:]) for number in range(len(parts))]
 
@@ -370,14 +422,19 @@ class DatabaseTables:
         tables = self.named(name)
         return next(iter(tables)) if len(tables) == 1 else None
 
-    def columns_of_query(self, relation: str, wanted: Collection[str], allowance: Allowance) -> _Sources:
+    def columns_of_query(
+        self, relation: str, wanted: Collection[str], allowance: Allowance
+    ) -> _Sources:
         """Return the source columns of each column of a query that a database runs for Spark.
 
-        Events do not show the tables' own columns, so a column counts only if it can belong to one table alone.
+        Events do not show the tables' own columns, so a column counts only if it can belong to one
+        table alone.
 
-        :param relation: the value of ``dbtable``: a table, or a query in brackets that is followed by a name.
+        :param relation: the value of ``dbtable``: a table, or a query in brackets that is followed
+            by a name.
         :param wanted: columns that Spark reads from the query.
-        :raises StatementError: if the sources of the columns are not certain, or sqlglot is not installed.
+        :raises StatementError: if the sources of the columns are not certain, or sqlglot is not
+            installed.
         """
         if not relation.startswith("("):
             table = self.find(relation)
@@ -399,7 +456,9 @@ class DatabaseTables:
                 return Table(table, columns) if table is not None else None
 
             sources = _sources(query, _with_plain_names(query, resolve), self._dialect)
-            return {column: sources[column.lower()] for column in wanted if column.lower() in sources}
+            return {
+                column: sources[column.lower()] for column in wanted if column.lower() in sources
+            }
 
     def tables_of_query(self, relation: str, allowance: Allowance) -> tuple[set[str], list[str]]:
         """Return the parts that a query names by WITH, in lower case, and the tables that it reads.
@@ -411,7 +470,10 @@ class DatabaseTables:
             from sqlglot import exp
 
             parts = {part.alias.lower() for part in query.find_all(exp.CTE)}
-            tables = {".".join(one.name for one in table.parts): None for table in query.find_all(exp.Table)}
+            tables = {
+                ".".join(one.name for one in table.parts): None
+                for table in query.find_all(exp.Table)
+            }
             return parts, [table for table in tables if table.lower() not in parts]
 
     @property
@@ -424,7 +486,8 @@ class DatabaseTables:
             yield parse_one(f"SELECT * FROM {relation}", dialect=self._dialect)
 
 
-# The lowest confidence of DataHub's own SQL parser. OpenLineage's column lineage has 0.5, as in the Java listener.
+# The lowest confidence of DataHub's own SQL parser. OpenLineage's column lineage has 0.5, as in the
+# Java listener.
 _CONFIDENCE = 0.2
 PARSED_SQL = "DIRECT:PARSED_SQL"
 """Transformation of columns that only SQL statements name, not OpenLineage's events."""
@@ -433,9 +496,11 @@ _INSERT_OR_CREATE = re.compile(r"\b(?:insert|create)\b", re.IGNORECASE)
 _SELECT = re.compile(r"\bselect\b", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
 _QUOTED = re.compile(
-    r"""'(?:[^'\\]|\\.)*+(?:'|$)|"(?:[^"\\]|\\.)*+(?:"|$)|`[^`]*`?|--[^\n]*|/\*.*?(?:\*/|$)""", re.DOTALL
+    r"""'(?:[^'\\]|\\.)*+(?:'|$)|"(?:[^"\\]|\\.)*+(?:"|$)|`[^`]*`?|--[^\n]*|/\*.*?(?:\*/|$)""",
+    re.DOTALL,
 )
-# A table without a database is a view of the job, except for a part that WITH names; FROM also stands in other places.
+# A table without a database is a view of the job, except for a part that WITH names; FROM also
+# stands in other places.
 _VIEW = re.compile(r"\b(?:from|join)\s+(?!lateral\b)\w+(?!\w|\s*[.(])")
 _OTHER_FROM = re.compile(r"\b(?:with|distinct\s+from|extract|overlay|substr|substring|trim)\b")
 # Formats in front of a path: SELECT … FROM delta.`/lake/orders`.
@@ -464,7 +529,11 @@ def with_columns_of_statements(
         is_gap = run.inputs and any(lacks_all)
         if not is_gap and not names.may_resolve(run.sql):
             continue
-        wanted = None if is_gap else {column for _, state in run.written for column in state.missing_columns}
+        wanted = (
+            None
+            if is_gap
+            else {column for _, state in run.written for column in state.missing_columns}
+        )
         try:
             filled[-1] = _filled(run, names, allowance, wanted)
         except StatementError as error:
@@ -490,11 +559,14 @@ _LONGEST_BEGIN = 20_000
 _COMMENTS = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)*")
 _BEFORE_INSERT = re.compile(r"(?:with|from)\b", re.IGNORECASE)
 _INSERT = re.compile(r"\binsert\s+(?:into|overwrite)\b", re.IGNORECASE)
-_CREATE_VIEW = re.compile(r"create\s+(?:or\s+replace\s+)?(?:global\s+)?(?:temp(?:orary)?\s+)?view\b", re.IGNORECASE)
+_CREATE_VIEW = re.compile(
+    r"create\s+(?:or\s+replace\s+)?(?:global\s+)?(?:temp(?:orary)?\s+)?view\b", re.IGNORECASE
+)
 
 
 def verb_of(statement: str) -> str:
-    """Return the first two words of a statement in upper case, without comments; ``VIEW`` if it creates a view.
+    """Return the first two words of a statement in upper case, without comments; ``VIEW`` if it
+    creates a view.
 
     Of an INSERT behind common table expressions or behind FROM, they are those of the INSERT.
     """
@@ -505,12 +577,16 @@ def verb_of(statement: str) -> str:
 
 
 def short_statement(statement: str, length: int = 80) -> str:
-    """Return the beginning of a statement on one line, without secrets. The length is in characters."""
+    """Return the beginning of a statement on one line, without secrets. The length is in
+    characters.
+    """
     words = statement.split(maxsplit=length + LONGEST_LOGIN)
     return redacted_beginning(" ".join(words), length)
 
 
-def _filled(run: RunState, names: _Names, allowance: Allowance, wanted: Collection[str] | None) -> RunState:
+def _filled(
+    run: RunState, names: _Names, allowance: Allowance, wanted: Collection[str] | None
+) -> RunState:
     dialect = _DIALECTS[run.flow.orchestrator]
     target, sources = columns_of_statement(run.sql, dialect, names.table, allowance, wanted)
     outputs = dict(run.outputs)
@@ -541,11 +617,15 @@ class _Names:
         name = self._namer.name(dataset)
         columns = field_names(state.schema)
         if name is not None and columns:
-            key = dataset.name if name.name.startswith("/") or "/" in name.name else name.name.lower()
+            key = (
+                dataset.name if name.name.startswith("/") or "/" in name.name else name.name.lower()
+            )
             self._found.setdefault(key, {})[name.urn] = Table(dataset, columns)
 
     def may_resolve(self, statement: str) -> bool:
-        """Return whether a statement may name a target and a source, and no view: finding out by parsing is slow."""
+        """Return whether a statement may name a target and a source, and no view: finding out by
+        parsing is slow.
+        """
         text = statement.lower()
         plain = _QUOTED.sub("", text)
         has_view = _VIEW.search(plain) and not _OTHER_FROM.search(plain)
@@ -560,7 +640,9 @@ class _Names:
         return self._namer.name(one) == self._namer.name(other)
 
     def table(self, name: str) -> Table | None:
-        """Return the only dataset of that name, or ``None``: a name without a database may be a temporary view's."""
+        """Return the only dataset of that name, or ``None``: a name without a database may be a
+        temporary view's.
+        """
         first, dot, rest = name.partition(".")
         if not dot:
             return None

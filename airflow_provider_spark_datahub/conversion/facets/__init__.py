@@ -1,1 +1,3 @@
-"""Readers of OpenLineage's facets: properties, details of runs, and everything about datasets but column lineage."""
+"""Readers of OpenLineage's facets: properties, details of runs, and everything about datasets but
+column lineage.
+"""

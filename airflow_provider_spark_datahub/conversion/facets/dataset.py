@@ -32,11 +32,13 @@ from airflow_provider_spark_datahub.conversion.proposals import (
 from airflow_provider_spark_datahub.conversion.settings import DETAILS, LineageSettings
 from airflow_provider_spark_datahub.foundation.text import encoded_json
 
-# DataHub's type class, and the type's name in a version 2 field path. These are Avro's names, as in acryl-datahub's own
-# Hive reader.
+# DataHub's type class, and the type's name in a version 2 field path. These are Avro's names, as in
+# acryl-datahub's own Hive reader.
 _TYPES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("string", "char", "varchar", "uuid"), ("StringType", "string")),
-    **dict.fromkeys(("byte", "tinyint", "short", "smallint", "int", "integer"), ("NumberType", "int")),
+    **dict.fromkeys(
+        ("byte", "tinyint", "short", "smallint", "int", "integer"), ("NumberType", "int")
+    ),
     **dict.fromkeys(("long", "bigint"), ("NumberType", "long")),
     **dict.fromkeys(("float", "real"), ("NumberType", "float")),
     **dict.fromkeys(("double", "double precision"), ("NumberType", "double")),
@@ -44,11 +46,16 @@ _TYPES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("boolean", "bool"), ("BooleanType", "boolean")),
     **dict.fromkeys(("binary", "bytes"), ("BytesType", "bytes")),
     "date": ("DateType", "int"),
-    **dict.fromkeys(("timestamp", "timestamp_ntz", "timestamp_ltz", "timestamptz", "datetime"), ("TimeType", "long")),
+    **dict.fromkeys(
+        ("timestamp", "timestamp_ntz", "timestamp_ltz", "timestamptz", "datetime"),
+        ("TimeType", "long"),
+    ),
     **dict.fromkeys(("time", "interval", "calendarinterval"), ("TimeType", "long")),
     "array": ("ArrayType", "array"),
     "map": ("MapType", "map"),
-    **dict.fromkeys(("struct", "record", "variant", "geometry", "geography"), ("RecordType", "struct")),
+    **dict.fromkeys(
+        ("struct", "record", "variant", "geometry", "geography"), ("RecordType", "struct")
+    ),
 }
 _UNKNOWN = ("NullType", "null")
 _SHOWN, _PLAIN = ("name", "type", "description"), (str, int, float)
@@ -61,10 +68,12 @@ _VALUE_NAMES = frozenset({"value", "_value"})
 
 
 class DatasetFacets(NamedTuple):
-    """Facets of a dataset in one event that are kept until the end; empty or ``None`` if the event lacks them.
+    """Facets of a dataset in one event that are kept until the end; empty or ``None`` if the event
+    lacks them.
 
     :param schema: the ``schema`` facet if it lists fields, as compressed text.
-    :param lifecycle: ``CREATE``, ``DROP`` …, in upper case; :attr:`previous` is the old name of a renamed dataset.
+    :param lifecycle: ``CREATE``, ``DROP`` …, in upper case; :attr:`previous` is the old name of a
+        renamed dataset.
     :param layer: ``iceberg``, ``delta`` …
     """
 
@@ -94,12 +103,16 @@ class DatasetFacets(NamedTuple):
 
     @staticmethod
     def partitions(output_facets: Facets) -> tuple[str, ...]:
-        """Return the written partitions, sorted: the producer's names of them, or ``year=2026/month=1``."""
+        """Return the written partitions, sorted: the producer's names of them, or
+        ``year=2026/month=1``.
+        """
         subset = output_facets["subset" if "subset" in output_facets else "outputSubset"]
         condition = as_object(subset.get("outputCondition"))
         if condition.get("type") != "partition":
             return ()
-        names = (_partition_name(partition) for partition in as_objects(condition.get("partitions")))
+        names = (
+            _partition_name(partition) for partition in as_objects(condition.get("partitions"))
+        )
         return tuple(sorted({name for name in names if name}))
 
     @staticmethod
@@ -110,13 +123,23 @@ class DatasetFacets(NamedTuple):
 
 RESERVED_COLUMNS = frozenset(
     {
-        *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
+        *(
+            "_file",
+            "_pos",
+            "_deleted",
+            "_spec_id",
+            "_partition",
+            "_row_id",
+            "_last_updated_sequence_number",
+        ),
         *("_change_type", "_change_ordinal", "_commit_snapshot_id"),
     }
 )
 """Names that no column of an Iceberg table may have (``org.apache.iceberg.MetadataColumns``)."""
 CHANGE_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
-"""Columns of the changes of a Delta table. No column of a table with a change feed may have these names."""
+"""Columns of the changes of a Delta table. No column of a table with a change feed may have these
+names.
+"""
 
 
 def _without(schema: bytes, names: frozenset[str]) -> bytes:
@@ -134,7 +157,9 @@ def field_names(facet: bytes | None) -> tuple[str, ...]:
     return tuple(name for field in as_objects(fields) if (name := as_text(field.get("name"))))
 
 
-def schema_metadata(facet: bytes, platform: str, *, with_descriptions: bool = False) -> dict[str, Any] | None:
+def schema_metadata(
+    facet: bytes, platform: str, *, with_descriptions: bool = False
+) -> dict[str, Any] | None:
     """Return the ``schemaMetadata``, or ``None`` if the facet lists no fields.
 
     :param facet: the ``schema`` facet as compressed text.
@@ -174,17 +199,24 @@ def _plain_field(field: JsonObject, depth: int = 0) -> dict[str, Any]:
 
 
 def _schema_fields(field: JsonObject) -> Iterator[tuple[dict[str, Any], JsonObject]]:
-    """Yield a field and all fields nested in it, with version 2 field paths, each with its source in the facet.
+    """Yield a field and all fields nested in it, with version 2 field paths, each with its source
+    in the facet.
 
     A field of a plain type has its name as path, as column lineage names it.
     """
-    if "fields" in field and _base_type(_native(field)) in _NESTED and any(as_objects(field["fields"])):
+    if (
+        "fields" in field
+        and _base_type(_native(field)) in _NESTED
+        and any(as_objects(field["fields"]))
+    ):
         yield from _nested_fields(field, "[version=2.0].[type=struct]")
     else:
         yield _schema_field(as_text(field.get("name")), field), field
 
 
-def _nested_fields(field: JsonObject, prefix: str, depth: int = 0) -> Iterator[tuple[dict[str, Any], JsonObject]]:
+def _nested_fields(
+    field: JsonObject, prefix: str, depth: int = 0
+) -> Iterator[tuple[dict[str, Any], JsonObject]]:
     tokens, inner = _type_tokens(field)
     types = ".".join(f"[type={token}]" for token in tokens)
     path = f"{prefix}.{types}.{as_text(field.get('name'))}"
@@ -196,7 +228,9 @@ def _nested_fields(field: JsonObject, prefix: str, depth: int = 0) -> Iterator[t
 
 
 def _type_tokens(field: JsonObject) -> tuple[list[str], JsonObject | None]:
-    """Return the types from the field down to the first struct or scalar, and that struct or ``None``."""
+    """Return the types from the field down to the first struct or scalar, and that struct or
+    ``None``.
+    """
     tokens: list[str] = []
     inner = field
     while True:
@@ -240,7 +274,13 @@ def _schema_field(path: str, field: JsonObject) -> dict[str, Any]:
     return {
         "fieldPath": path,
         "nullable": False,
-        "type": {"type": {f"com.linkedin.schema.{_TYPES.get(_base_type(native), _UNKNOWN)[0]}": _type_body(field)}},
+        "type": {
+            "type": {
+                f"com.linkedin.schema.{_TYPES.get(_base_type(native), _UNKNOWN)[0]}": _type_body(
+                    field
+                )
+            }
+        },
         "nativeDataType": native,
         "recursive": False,
         "isPartOfKey": False,
@@ -255,7 +295,11 @@ def _type_body(field: JsonObject) -> dict[str, Any]:
     name = as_text(content.get("type")) or "null"
     if base == "array":
         return {"nestedType": [name]}
-    keys = [child for child in as_objects(field.get("fields")) if as_text(child.get("name")) in ("key", "_key")]
+    keys = [
+        child
+        for child in as_objects(field.get("fields"))
+        if as_text(child.get("name")) in ("key", "_key")
+    ]
     return {"keyType": as_text(keys[0].get("type")) if keys else "string", "valueType": name}
 
 
@@ -296,14 +340,22 @@ class DatasetMetadata:
         return tuple(facet for detail, facet in facets if detail in settings.dataset_details)
 
     @staticmethod
-    def collect(facets: Facets, wanted: tuple[str, ...], index: int) -> dict[str, tuple[int, JsonObject]]:
+    def collect(
+        facets: Facets, wanted: tuple[str, ...], index: int
+    ) -> dict[str, tuple[int, JsonObject]]:
         """Return the wanted facets of an event that have content."""
         return {name: (index, content) for name in wanted if (content := facets[name])}
 
     @staticmethod
     def merge(first: _IndexedFacets, second: _IndexedFacets) -> _IndexedFacets:
-        """Merge the collected facets of two runs; of each name, the facet of the later event counts."""
-        newer = {name: facet for name, facet in second.items() if name not in first or facet[0] >= first[name][0]}
+        """Merge the collected facets of two runs; of each name, the facet of the later event
+        counts.
+        """
+        newer = {
+            name: facet
+            for name, facet in second.items()
+            if name not in first or facet[0] >= first[name][0]
+        }
         return {**first, **newer}
 
     @classmethod
@@ -323,7 +375,9 @@ class DatasetMetadata:
         )
 
     def proposals(self, urn: str) -> Iterator[Proposal]:
-        """Yield patches that add the metadata, without tags of fields, as acryl-datahub's ``DatasetPatchBuilder``."""
+        """Yield patches that add the metadata, without tags of fields, as acryl-datahub's
+        ``DatasetPatchBuilder``.
+        """
         if self.description:
             operation = {"op": "add", "path": "/description", "value": self.description}
             yield Proposal("dataset", urn, "datasetProperties", [operation], "PATCH")
@@ -331,13 +385,19 @@ class DatasetMetadata:
         yield from added_tags("dataset", urn, self.tags)
 
     def tag_fields(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of a ``schemaMetadata`` with the tags of its fields, named by their paths of names."""
+        """Return a copy of a ``schemaMetadata`` with the tags of its fields, named by their paths
+        of names.
+        """
         if not self.field_tags:
             return schema
 
         def tagged(schema_field: dict[str, Any]) -> dict[str, Any]:
             tags = self.field_tags.get(_PATH_TYPES.sub("", schema_field["fieldPath"]), ())
-            return {**schema_field, "globalTags": {"tags": [{"tag": tag} for tag in tags]}} if tags else schema_field
+            return (
+                {**schema_field, "globalTags": {"tags": [{"tag": tag} for tag in tags]}}
+                if tags
+                else schema_field
+            )
 
         return {**schema, "fields": [tagged(schema_field) for schema_field in schema["fields"]]}
 
@@ -375,21 +435,27 @@ class OutputStatistics(NamedTuple):
 
     @classmethod
     def read(cls, facets: Facets, name: str = "outputStatistics") -> OutputStatistics:
-        """Read the ``outputStatistics`` facet of an output, or the ``inputStatistics`` facet of an input."""
+        """Read the ``outputStatistics`` facet of an output, or the ``inputStatistics`` facet of an
+        input.
+        """
         facet = facets[name]
         return cls(_count(facet, "rowCount"), _count(facet, "size"), _count(facet, "fileCount"))
 
     def plus(self, other: OutputStatistics) -> OutputStatistics:
         """Return the sums. What only one of them counts is its count."""
         counts = zip(self, other, strict=True)
-        return OutputStatistics(*(mine if theirs is None else (mine or 0) + theirs for mine, theirs in counts))
+        return OutputStatistics(
+            *(mine if theirs is None else (mine or 0) + theirs for mine, theirs in counts)
+        )
 
     def most(self, other: OutputStatistics) -> OutputStatistics:
         """Return the larger counts."""
         if NOT_COUNTED in (self, other):
             return other if self == NOT_COUNTED else self
         counts = zip(self, other, strict=True)
-        return OutputStatistics(*(max((n for n in both if n is not None), default=None) for both in counts))
+        return OutputStatistics(
+            *(max((n for n in both if n is not None), default=None) for both in counts)
+        )
 
 
 NOT_COUNTED = OutputStatistics()
@@ -402,5 +468,9 @@ def _count(facet: JsonObject, key: str) -> int | None:
 
 def _partition_name(partition: JsonObject) -> str:
     dimensions = as_object(partition.get("dimensions"))
-    named = "/".join(f"{key}={value}" for key, value in dimensions.items() if isinstance(value, str | int | float))
+    named = "/".join(
+        f"{key}={value}"
+        for key, value in dimensions.items()
+        if isinstance(value, str | int | float)
+    )
     return as_text(partition.get("identifier")) or named

@@ -1,4 +1,5 @@
-"""Facets of runs: their DataProcessInstances, and custom properties of flows and jobs (conversion rules, 5 and 6).
+"""Facets of runs: their DataProcessInstances, and custom properties of flows and jobs (conversion
+rules, 5 and 6).
 
 Tests: ``tests/conversion/test_run_facets.py``.
 """
@@ -34,8 +35,15 @@ RunType = Literal["BATCH_SCHEDULED", "BATCH_AD_HOC", "STREAMING"]
 """DataHub's ``DataProcessType``."""
 
 _SECOND_MS = 1_000
-# The coarsest unit that an interval is a multiple of is its granularity. A month or a year has no length of its own.
-_UNITS = (("WEEK", 604_800_000), ("DAY", 86_400_000), ("HOUR", 3_600_000), ("MINUTE", 60_000), ("SECOND", _SECOND_MS))
+# The coarsest unit that an interval is a multiple of is its granularity. A month or a year has no
+# length of its own.
+_UNITS = (
+    ("WEEK", 604_800_000),
+    ("DAY", 86_400_000),
+    ("HOUR", 3_600_000),
+    ("MINUTE", 60_000),
+    ("SECOND", _SECOND_MS),
+)
 
 
 class DataInterval(msgspec.Struct, frozen=True):
@@ -49,7 +57,9 @@ class DataInterval(msgspec.Struct, frozen=True):
 
     @property
     def granularity(self) -> dict[str, Any] | None:
-        """DataHub's ``TimeWindowSize``; ``None`` if the length is zero or has a fraction of a second."""
+        """DataHub's ``TimeWindowSize``; ``None`` if the length is zero or has a fraction of a
+        second.
+        """
         length = self.end_ms - self.start_ms
         for unit, unit_ms in _UNITS:
             if length > 0 and length % unit_ms == 0:
@@ -60,7 +70,8 @@ class DataInterval(msgspec.Struct, frozen=True):
 def partition_spec(interval: DataInterval | None, partitions: Sequence[str] = ()) -> dict[str, Any]:
     """Return the ``partitionSpec``: the part of the data that a run or an operation processed.
 
-    The interval is a text in ``partition``: GMS does not index a ``timePartition`` (``TimeseriesAspectTransformer``).
+    The interval is a text in ``partition``: GMS does not index a ``timePartition``
+    (``TimeseriesAspectTransformer``).
 
     :param partitions: the producer's names of partitions; they have priority over the interval.
     """
@@ -68,7 +79,10 @@ def partition_spec(interval: DataInterval | None, partitions: Sequence[str] = ()
         return {"partition": ",".join(sorted(partitions)), "type": "PARTITION"}
     if interval is None or interval.granularity is None:
         return NOT_PARTITIONED
-    return {"partition": f"{iso_instant(interval.start_ms)}/{iso_instant(interval.end_ms)}", "type": "PARTITION"}
+    return {
+        "partition": f"{iso_instant(interval.start_ms)}/{iso_instant(interval.end_ms)}",
+        "type": "PARTITION",
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +106,8 @@ class ProcessInstance:
     def proposals(self) -> Iterator[Proposal]:
         """Yield its properties, its status and its relationships.
 
-        DataHub's garbage collection deletes runs softly: without the status, a cleared task's run would stay hidden.
+        DataHub's garbage collection deletes runs softly: without the status, a cleared task's run
+        would stay hidden.
         """
         aspect: dict[str, Any] = {"customProperties": self.properties}
         if self.url:
@@ -126,8 +141,9 @@ def run_event(
 ) -> Proposal:
     """Return a run event of a DataProcessInstance.
 
-    GMS keeps one per run, time, granularity, partition and message id. The message id keeps apart a start and an end,
-    or two attempts, in the same millisecond, and makes a replay replace the first delivery.
+    GMS keeps one per run, time, granularity, partition and message id. The message id keeps apart a
+    start and an end, or two attempts, in the same millisecond, and makes a replay replace the first
+    delivery.
 
     :param kind: distinguishes run events with the same status, as the OpenLineage event type does.
     :param more: ``attempt``, ``durationMillis``, ``externalUrl``; left out if ``None``.
@@ -147,12 +163,19 @@ def run_event(
 
 _AIRFLOW_RUN_TYPES: dict[str, RunType] = {
     **dict.fromkeys(("manual", "operator_triggered"), "BATCH_AD_HOC"),
-    **dict.fromkeys(("scheduled", "backfill", "asset_triggered", "dataset_triggered"), "BATCH_SCHEDULED"),
+    **dict.fromkeys(
+        ("scheduled", "backfill", "asset_triggered", "dataset_triggered"), "BATCH_SCHEDULED"
+    ),
 }
-# Spark's pages of an application. The history server's page outlives the application, the driver's own does not.
+# Spark's pages of an application. The history server's page outlives the application, the driver's
+# own does not.
 _SPARK_PAGES = ("historyUrl", "proxyUrl", "uiWebUrl")
 _APPLICATION_FACET = "spark_applicationDetails"
-_APPLICATION_KEYS = {"applicationId": "appId", "applicationAttemptId": "attemptId", "userName": "sparkUser"}
+_APPLICATION_KEYS = {
+    "applicationId": "appId",
+    "applicationAttemptId": "attemptId",
+    "userName": "sparkUser",
+}
 _APPLICATION_PROPERTIES = {**_APPLICATION_KEYS, "master": "master", "deployMode": "deployMode"}
 
 
@@ -196,7 +219,8 @@ class RunDetails:
         """Return the details of an application.
 
         :param own: details of the application's own run. Only its attempt counts.
-        :param others: details of its other runs, by priority, for the details that its own run lacks.
+        :param others: details of its other runs, by priority, for the details that its own run
+            lacks.
         """
         known: RunDetails | None = None
         for details in (*reversed([*others]), own):
@@ -218,7 +242,9 @@ def _details(facets: Facets) -> RunDetails | None:
 
 
 def _nominal_time(facet: JsonObject) -> RunDetails:
-    return RunDetails(interval=_interval(facet.get("nominalStartTime"), facet.get("nominalEndTime")))
+    return RunDetails(
+        interval=_interval(facet.get("nominalStartTime"), facet.get("nominalEndTime"))
+    )
 
 
 def _interval(start: object, end: object) -> DataInterval | None:
@@ -248,8 +274,13 @@ def _error(facet: JsonObject) -> RunDetails:
 
 
 def _tags(facet: JsonObject) -> RunDetails:
-    tags = ((as_text(tag.get("key")).strip(), _plain(tag, {"value": "value"})) for tag in as_objects(facet.get("tags")))
-    return RunDetails(properties={key: redact(key, plain["value"]) for key, plain in tags if key and plain})
+    tags = (
+        (as_text(tag.get("key")).strip(), _plain(tag, {"value": "value"}))
+        for tag in as_objects(facet.get("tags"))
+    )
+    return RunDetails(
+        properties={key: redact(key, plain["value"]) for key, plain in tags if key and plain}
+    )
 
 
 def _plain(facet: JsonObject, names: Mapping[str, str]) -> dict[str, str]:
@@ -284,12 +315,15 @@ _SESSION_KEYS = ("username", "clientIp", "sessionId", "creationTime")
 
 
 def hive_session_properties(facet: JsonObject) -> dict[str, str]:
-    """Return the custom properties of a Hive query's run and job: the facet's texts under the facet's own keys.
+    """Return the custom properties of a Hive query's run and job: the facet's texts under the
+    facet's own keys.
 
-    A key that is missing, empty or not a text is skipped. User and client address are not redacted: the purpose of
-    the facet is to name the owner of the session.
+    A key that is missing, empty or not a text is skipped. User and client address are not redacted:
+    the purpose of the facet is to name the owner of the session.
     """
-    return {key: redact_text(text) for key in _SESSION_KEYS if (text := as_text(facet.get(key)).strip())}
+    return {
+        key: redact_text(text) for key in _SESSION_KEYS if (text := as_text(facet.get(key)).strip())
+    }
 
 
 class _Layer(dict[str, str]):
@@ -300,9 +334,11 @@ class _Layer(dict[str, str]):
 
 
 class PropertyLayers(msgspec.Struct, frozen=True, gc=False):
-    """Properties of a job and of its flow, one layer per facet. If two layers have the same key, the later one counts.
+    """Properties of a job and of its flow, one layer per facet. If two layers have the same key,
+    the later one counts.
 
-    Facets with the same text are the same layer object, so most queries of an application have equal layers.
+    Facets with the same text are the same layer object, so most queries of an application have
+    equal layers.
     """
 
     job: tuple[_Layer, ...]
@@ -318,16 +354,21 @@ class PropertyLayers(msgspec.Struct, frozen=True, gc=False):
 
     @staticmethod
     def merged(events: Sequence[PropertyLayers]) -> tuple[dict[str, str], dict[str, str]]:
-        """Merge the properties of events, sorted by key; for each key, the first event that has it counts.
+        """Merge the properties of events, sorted by key; for each key, the first event that has it
+        counts.
 
         :param events: the layers of each event, in the order of the events.
         :returns: the properties of the job and those of the flow.
         """
-        return _merged_layers([layers.job for layers in events]), _merged_layers([layers.flow for layers in events])
+        return _merged_layers([layers.job for layers in events]), _merged_layers(
+            [layers.flow for layers in events]
+        )
 
 
 def _merged_layers(events: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, str]:
-    """Merge the layers of events, sorted by key; for each key, the last layer of the first event that has it counts."""
+    """Merge the layers of events, sorted by key; for each key, the last layer of the first event
+    that has it counts.
+    """
     merged: dict[str, str] = {}
     for layers in reversed(events):
         for layer in layers:
@@ -372,7 +413,9 @@ def _named(*keys: str, **names: str) -> Callable[[JsonObject, str], dict[str, st
     :param names: names of properties by their keys, if they differ.
     """
     names = {key: key for key in keys} | names
-    return lambda facet, _: {name: _text(facet[key]) for key, name in names.items() if facet.get(key) is not None}
+    return lambda facet, _: {
+        name: _text(facet[key]) for key, name in names.items() if facet.get(key) is not None
+    }
 
 
 def _spark_properties(facet: JsonObject, pattern: str) -> dict[str, str]:
@@ -416,7 +459,9 @@ _MAX_DEPTH = 50
 
 
 def _flattened(properties: Mapping[str, Any], pattern: str, depth: int = 0) -> dict[str, str]:
-    """Return the leaves under their own keys, without the keys above them, as the Java listener does; the last wins."""
+    """Return the leaves under their own keys, without the keys above them, as the Java listener
+    does; the last wins.
+    """
     leaves: dict[str, str] = {}
     for key, value in properties.items():
         if isinstance(value, dict):
@@ -430,7 +475,9 @@ def _without_nulls(value: Any, depth: int = 0) -> Any:
     if depth > _MAX_DEPTH:
         return _ELLIPSIS
     if isinstance(value, dict):
-        return {key: _without_nulls(item, depth + 1) for key, item in value.items() if item is not None}
+        return {
+            key: _without_nulls(item, depth + 1) for key, item in value.items() if item is not None
+        }
     return [_without_nulls(item, depth + 1) for item in value] if isinstance(value, list) else value
 
 
@@ -448,5 +495,7 @@ def _text(value: object, depth: int = 0) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_text(item, depth + 1) for item in value)}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}={_text(item, depth + 1)}" for key, item in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{key}={_text(item, depth + 1)}" for key, item in value.items()) + "}"
+        )
     return "null" if value is None else str(value)

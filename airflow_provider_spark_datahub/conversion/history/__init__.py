@@ -1,1 +1,3 @@
-"""What attempts leave for later questions: what changed since the last green run, and what a write reached."""
+"""What attempts leave for later questions: what changed since the last green run, and what a write
+reached.
+"""

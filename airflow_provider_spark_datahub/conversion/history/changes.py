@@ -29,7 +29,9 @@ MOST_COMPARED = 10
 """Green runs whose counts make a range."""
 _MOST_LINES = 5
 _MOST_COLUMNS, _MOST_PAIRS = 5_000, 20_000
-"""Most columns, and pairs of columns in edges, that a fingerprint describes: it stays a few KB long."""
+"""Most columns, and pairs of columns in edges, that a fingerprint describes: it stays a few KB
+long.
+"""
 SOME_TASK = "some task"
 _SILENT, _STARTED_BY = "tasks_without_lineage_", "started_by:"
 _VERSIONS = {"processingEngineVersion": "Spark", "openlineageAdapterVersion": "the OpenLineage jar"}
@@ -51,11 +53,14 @@ _Ms = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000, lt=253_402_300_799_000
 class Use(msgspec.Struct, frozen=True, omit_defaults=True):
     """Use of one dataset by an attempt.
 
-    :param versions: those that it read, or wrote, the last one last; of some reads, it may be unknown.
+    :param versions: those that it read, or wrote, the last one last; of some reads, it may be
+        unknown.
     :param columns: types by name.
-    :param start_ms: start of the first write, and :attr:`end_ms` the end of the last one; ``None`` if not known.
+    :param start_ms: start of the first write, and :attr:`end_ms` the end of the last one; ``None``
+        if not known.
     :param replaces: it is a write after which the dataset holds nothing else.
-    :param scheme: text in front of a path's name in a path spec; :attr:`instance` is the one in its URN.
+    :param scheme: text in front of a path's name in a path spec; :attr:`instance` is the one in its
+        URN.
     """
 
     versions: tuple[str, ...] = ()
@@ -75,8 +80,13 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
         start_ms = min((ms for ms in starts if ms is not None), default=None)
         ends = (ms for ms in (self.end_ms, other.end_ms) if ms is not None)
         replaces = self.replaces or other.replaces
-        columns, places = self.columns | other.columns, (self.scheme or other.scheme, self.instance or other.instance)
-        return Use(versions, rows, size, columns, start_ms, max(ends, default=None), replaces, *places)
+        columns, places = (
+            self.columns | other.columns,
+            (self.scheme or other.scheme, self.instance or other.instance),
+        )
+        return Use(
+            versions, rows, size, columns, start_ms, max(ends, default=None), replaces, *places
+        )
 
     def add_to(self, uses: dict[str, Use], urn: str, *, is_read: bool) -> None:
         """Add it to those of other jobs of an attempt. A read without a version may be of any."""
@@ -92,7 +102,8 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
 class SilentTasks(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tasks without lineage around an attempt: nobody knows what they read and wrote.
 
-    :param before: those upstream in its DAG, and :attr:`after` those downstream; :data:`SOME_TASK` if they are many.
+    :param before: those upstream in its DAG, and :attr:`after` those downstream; :data:`SOME_TASK`
+        if they are many.
     :param started: DAG, DAG run and task of each that wrote an asset which triggered the DAG run.
     """
 
@@ -104,25 +115,36 @@ class SilentTasks(msgspec.Struct, frozen=True, omit_defaults=True):
     def properties(self) -> dict[str, str]:
         """Properties of the task run in DataHub."""
         named = {f"{_SILENT}{side}": ", ".join(getattr(self, side)) for side in ("before", "after")}
-        started = {self.started_by(dag_id, task_id): run_id for dag_id, run_id, task_id in self.started}
+        started = {
+            self.started_by(dag_id, task_id): run_id for dag_id, run_id, task_id in self.started
+        }
         return {name: text for name, text in named.items() if text} | started
 
     @staticmethod
     def started_by(dag_id: str, task_id: str) -> str:
-        """Return the name of the property of task runs that an asset event of a task without lineage started."""
+        """Return the name of the property of task runs that an asset event of a task without
+        lineage started.
+        """
         return f"{_STARTED_BY}{dag_id}/{task_id}"
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> SilentTasks:
         """Return them from :attr:`properties`."""
         before, after = (
-            tuple(filter(None, properties.get(f"{_SILENT}{side}", "").split(", "))) for side in ("before", "after")
+            tuple(filter(None, properties.get(f"{_SILENT}{side}", "").split(", ")))
+            for side in ("before", "after")
         )
         names = {
-            name.removeprefix(_STARTED_BY): run for name, run in properties.items() if name.startswith(_STARTED_BY)
+            name.removeprefix(_STARTED_BY): run
+            for name, run in properties.items()
+            if name.startswith(_STARTED_BY)
         }
         return cls(
-            before, after, tuple((name.partition("/")[0], run, name.partition("/")[2]) for name, run in names.items())
+            before,
+            after,
+            tuple(
+                (name.partition("/")[0], run, name.partition("/")[2]) for name, run in names.items()
+            ),
         )
 
 
@@ -132,7 +154,8 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     :param logical_ms: logical date of its DAG run, if it has one.
     :param succeeded: whether its Spark did.
     :param failure: what the driver said in the end if it did not.
-    :param edges: numbers of an output and an input among :attr:`datasets`, with pairs of their columns.
+    :param edges: numbers of an output and an input among :attr:`datasets`, with pairs of their
+        columns.
     :param hidden: inputs whose columns may reach outputs without a column edge.
     :param code: versions and Spark properties by name.
     """
@@ -154,7 +177,10 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
         """Raise a ValueError if the edges of a record that was read are not between its datasets."""
         known = self.datasets if self.edges else []
         for output, source, _ in self.edges:
-            if not (0 <= min(output, source) <= max(output, source) < len(known) and known[output] in self.outputs):
+            if not (
+                0 <= min(output, source) <= max(output, source) < len(known)
+                and known[output] in self.outputs
+            ):
                 raise ValueError("edges of unknown datasets")
 
     @property
@@ -163,7 +189,9 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
         return list(self.inputs | self.outputs)
 
     def needs_more_than(self, green: Fingerprint) -> bool:
-        """Return whether earlier runs show more than the last one: it read an old version, or wrote another path."""
+        """Return whether earlier runs show more than the last one: it read an old version, or wrote
+        another path.
+        """
         return self.outputs.keys() != green.outputs.keys() or any(
             use.versions and use == green.inputs.get(urn) for urn, use in self.inputs.items()
         )
@@ -172,17 +200,28 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     def of(cls, attempt: Fingerprint, jobs: Sequence[JobLineage]) -> Fingerprint:
         """Return the fingerprint of an attempt with its Spark jobs.
 
-        :param attempt: its key, times and result, with the datasets of queries that a long job has forgotten.
+        :param attempt: its key, times and result, with the datasets of queries that a long job has
+            forgotten.
         """
-        inputs, outputs, hidden, code = dict[str, Use](), dict[str, Use](), set[str](), dict[str, str]()
+        inputs, outputs, hidden, code = (
+            dict[str, Use](),
+            dict[str, Use](),
+            set[str](),
+            dict[str, str](),
+        )
         left = _MOST_COLUMNS
         for job in jobs:
             reads, writes = (job.uses.reads, job.uses.writes) if job.uses is not None else ({}, {})
-            for known, named, uses in ((inputs, job.lineage.inputs, reads), (outputs, job.lineage.outputs, writes)):
+            for known, named, uses in (
+                (inputs, job.lineage.inputs, reads),
+                (outputs, job.lineage.outputs, writes),
+            ):
                 for urn, dataset in named.items():
                     use = _use(uses.get(urn), left, is_whole=UNCOUNTED not in job.diagnostics.gaps)
                     if "/" in dataset.name.name:
-                        use = structs.replace(use, scheme=_scheme(dataset), instance=dataset.name.instance or "")
+                        use = structs.replace(
+                            use, scheme=_scheme(dataset), instance=dataset.name.instance or ""
+                        )
                     left -= len(use.columns)
                     use.add_to(known, urn, is_read=known is inputs)
             for operation in job.operations:
@@ -196,7 +235,12 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
         edges, is_whole = _edges(jobs, list(inputs | outputs), outputs)
         hidden = hidden.intersection(inputs) if is_whole else set(inputs)
         return structs.replace(
-            attempt, inputs=inputs, outputs=outputs, edges=edges, hidden=tuple(sorted(hidden)), code=code
+            attempt,
+            inputs=inputs,
+            outputs=outputs,
+            edges=edges,
+            hidden=tuple(sorted(hidden)),
+            code=code,
         )
 
 
@@ -219,14 +263,18 @@ def _use(use: JobUse | None, columns: int, *, is_whole: bool) -> Use:
 def _scheme(path: JobDataset) -> str:
     """Return the text that a path spec has in front of a path's name in DataHub."""
     scheme, mark, _ = path.ids[0].namespace.partition("://") if path.ids else ("", "", "")
-    return f"{scheme}://" if mark and (scheme == "file" or not path.name.name.startswith("/")) else ""
+    return (
+        f"{scheme}://" if mark and (scheme == "file" or not path.name.name.startswith("/")) else ""
+    )
 
 
 def _code(job: JobLineage) -> dict[str, str]:
     known = {**job.definition.flow_properties, **job.definition.properties}
     named = {_VERSIONS.get(name, name): value for name, value in sorted(known.items())}
     wanted = ("spark.", *_VERSIONS.values())
-    return {name: value[:_PROPERTY_CHARS] for name, value in named.items() if name.startswith(wanted)}
+    return {
+        name: value[:_PROPERTY_CHARS] for name, value in named.items() if name.startswith(wanted)
+    }
 
 
 def _edges(
@@ -245,7 +293,9 @@ def _edges(
                 for upstream in lineage["upstreams"]:
                     source, used = _field(upstream)
                     if output in outputs and source in numbers:
-                        edges.setdefault((numbers[output], numbers[source]), {})[(column, used)] = None
+                        edges.setdefault((numbers[output], numbers[source]), {})[(column, used)] = (
+                            None
+                        )
                         pairs += 1
                 if pairs > _MOST_PAIRS:
                     return (), False
@@ -287,14 +337,20 @@ class DailyTable(NamedTuple):
 
     @classmethod
     def of(cls, urns: Sequence[str], scheme: str = "", instance: str = "") -> DailyTable | None:
-        """Return the table of paths that differ only by what differs in each run; ``None`` if no path spec fits."""
+        """Return the table of paths that differ only by what differs in each run; ``None`` if no
+        path spec fits.
+        """
         before = f"{instance}." if instance else ""
         paths = [dataset_name(urn).removeprefix(before).split("/") for urn in urns]
-        place = next((place for place, names in enumerate(zip(*paths, strict=False)) if len({*names}) > 1), 0)
+        place = next(
+            (place for place, names in enumerate(zip(*paths, strict=False)) if len({*names}) > 1), 0
+        )
         # The folder around what differs is the table's.
         if place < _LEAST_FOLDERS or not (scheme or paths[0][0] == ""):
             return None
-        spec: dict[str, Any] = {"path_spec_list": [f"{scheme}{'/'.join([*paths[0][: place - 1], '{table}'])}"]}
+        spec: dict[str, Any] = {
+            "path_spec_list": [f"{scheme}{'/'.join([*paths[0][: place - 1], '{table}'])}"]
+        }
         spec |= {"platform_instance": instance} if instance else {}
         name = before + "/".join(paths[0][:place])
         return cls(tuple(urns), urns[0].split(",")[0].rpartition(":")[2], spec, name)
@@ -305,7 +361,9 @@ class DailyTable(NamedTuple):
         tasks: dict[tuple[str, int], dict[str, Fingerprint]] = {}
         for run in runs:
             if run.succeeded:
-                tasks.setdefault((run.key.task, run.key.map_index), {}).setdefault(run.key.run_id, run)
+                tasks.setdefault((run.key.task, run.key.map_index), {}).setdefault(
+                    run.key.run_id, run
+                )
         for greens in tasks.values():
             now, *earlier = greens.values()
             yield from _of_daily_names(now, earlier[:MOST_COMPARED])
@@ -326,7 +384,9 @@ class DailyTable(NamedTuple):
         if f":{self.platform}," not in urn:
             return False
         name = dataset_name(urn)
-        is_below = name.startswith(f"{self.name.rpartition('/')[0]}/") and name.count("/") > self.name.count("/")
+        is_below = name.startswith(f"{self.name.rpartition('/')[0]}/") and name.count(
+            "/"
+        ) > self.name.count("/")
         return is_below and urn not in self.urns
 
 
@@ -346,7 +406,9 @@ def _of_daily_names(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator
 
 
 def _nearest(path: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
-    """Return the paths that have the longest beginning in common with a path. :param paths: in order."""
+    """Return the paths that have the longest beginning in common with a path. :param paths: in
+    order.
+    """
     at = bisect_left(paths, path)
     near = (takewhile(bool, map(eq, path, other)) for other in paths[max(0, at - 1) : at + 1])
     common = path[: max((sum(same) for same in near), default=0)]
@@ -365,7 +427,10 @@ class _Line(NamedTuple):
     names: tuple[str, ...] = ()
 
     def is_in(self, failure: str) -> bool:
-        return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", failure, re.IGNORECASE) for name in self.names)
+        return any(
+            re.search(rf"(?<!\w){re.escape(name)}(?!\w)", failure, re.IGNORECASE)
+            for name in self.names
+        )
 
 
 class _Write(NamedTuple):
@@ -378,8 +443,11 @@ _Uses = dict[str, tuple[str, Use]]
 """Name for people and use of each dataset, by its folded URN."""
 
 
-def changes_since(now: Fingerprint, greens: Sequence[Fingerprint], others: Iterable[Fingerprint] = ()) -> list[str]:
-    """Return at most five lines on what changed since the last green run, the likeliest cause first.
+def changes_since(
+    now: Fingerprint, greens: Sequence[Fingerprint], others: Iterable[Fingerprint] = ()
+) -> list[str]:
+    """Return at most five lines on what changed since the last green run, the likeliest cause
+    first.
 
     :param greens: green runs of the task before this one, the newest first; at least one.
     :param others: attempts of other tasks, which may have written what the green run read.
@@ -400,13 +468,17 @@ def _by_folded(run: Fingerprint, uses: Mapping[str, Use]) -> _Uses:
     return found
 
 
-def _of_inputs(now: Fingerprint, greens: Sequence[Fingerprint], others: Iterable[Fingerprint]) -> Iterator[_Line]:
+def _of_inputs(
+    now: Fingerprint, greens: Sequence[Fingerprint], others: Iterable[Fingerprint]
+) -> Iterator[_Line]:
     seen, known = _by_folded(now, now.inputs), [_by_folded(green, green.inputs) for green in greens]
     writes: dict[str, list[_Write]] = {}
     for record in sorted(others, key=lambda record: record.end_ms):
         for urn, made in record.outputs.items():
             name = folded(urn, record.key.run_id)
-            writes.setdefault(name, []).append(_Write(made.end_ms or record.end_ms, record.key.task, made))
+            writes.setdefault(name, []).append(
+                _Write(made.end_ms or record.end_ms, record.key.task, made)
+            )
     needed = _used_columns(greens[0])
     yield from _of_names("reads", seen, known, complete=now.succeeded)
     for name, (subject, was) in known[0].items():
@@ -416,15 +488,24 @@ def _of_inputs(now: Fingerprint, greens: Sequence[Fingerprint], others: Iterable
         if old is not None and new is not None:
             yield from _of_columns(subject, old, new, needed[name])
         if use is not None:
-            yield from _of_counts("reads", subject, use, [uses[name][1] for uses in known if name in uses], now)
+            yield from _of_counts(
+                "reads", subject, use, [uses[name][1] for uses in known if name in uses], now
+            )
         elif last is not None and before is not None and last.rows == 0 and before.rows:
-            yield _Line(1, f"0 rows were written to {subject} (was {before.rows:,})", (_last_part(subject),))
+            yield _Line(
+                1, f"0 rows were written to {subject} (was {before.rows:,})", (_last_part(subject),)
+            )
 
 
 def _of_outputs(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[_Line]:
-    seen, known = _by_folded(now, now.outputs), [_by_folded(green, green.outputs) for green in greens]
+    seen, known = (
+        _by_folded(now, now.outputs),
+        [_by_folded(green, green.outputs) for green in greens],
+    )
     for table in islice(_of_daily_names(now, greens), 1):
-        also = next((f", and renames {dataset_name(urn)}" for urn in now.datasets if table.covers(urn)), "")
+        also = next(
+            (f", and renames {dataset_name(urn)}" for urn in now.datasets if table.covers(urn)), ""
+        )
         text = f"writes another dataset in each run, now {dataset_name(table.urns[0])}: {table.setting}{also}"
         yield _Line(7, text)
     yield from _of_names("writes", seen, known, complete=True)
@@ -432,7 +513,9 @@ def _of_outputs(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[_Li
         if name in seen:
             use = seen[name][1]
             yield from _of_columns(subject, was, use, None)
-            yield from _of_counts("writes", subject, use, [uses[name][1] for uses in known if name in uses], now)
+            yield from _of_counts(
+                "writes", subject, use, [uses[name][1] for uses in known if name in uses], now
+            )
 
 
 def _of_names(verb: str, seen: _Uses, known: Sequence[_Uses], *, complete: bool) -> Iterator[_Line]:
@@ -441,19 +524,37 @@ def _of_names(verb: str, seen: _Uses, known: Sequence[_Uses], *, complete: bool)
             yield _Line(3, f"{verb} {subject} no longer")
     for name, (subject, _) in seen.items():
         if not any(name in uses for uses in known):
-            yield _Line(3, f"{verb} {subject}, which no earlier green run did", (_last_part(subject),))
+            yield _Line(
+                3, f"{verb} {subject}, which no earlier green run did", (_last_part(subject),)
+            )
 
 
-def _of_columns(subject: str, before: Use, after: Use, used: Collection[str] | None) -> Iterator[_Line]:
-    """Yield the change of a dataset's columns. :param used: those that the job needs; ``None`` for an output."""
-    old, new = ({name.lower(): (name, kind) for name, kind in use.columns.items()} for use in (before, after))
+def _of_columns(
+    subject: str, before: Use, after: Use, used: Collection[str] | None
+) -> Iterator[_Line]:
+    """Yield the change of a dataset's columns. :param used: those that the job needs; ``None`` for
+    an output.
+    """
+    old, new = (
+        {name.lower(): (name, kind) for name, kind in use.columns.items()}
+        for use in (before, after)
+    )
     if not (old and new):
         return
-    lost, added = ([names[key][0] for key in names if key not in others] for names, others in ((old, new), (new, old)))
-    typed = [key for key in old if key in new and old[key][1] and new[key][1] and old[key][1] != new[key][1]]
+    lost, added = (
+        [names[key][0] for key in names if key not in others]
+        for names, others in ((old, new), (new, old))
+    )
+    typed = [
+        key
+        for key in old
+        if key in new and old[key][1] and new[key][1] and old[key][1] != new[key][1]
+    ]
     parts = [f"lost the {_listed('column', lost)}"] if lost else []
     parts += [f"has the new {_listed('column', added)}"] if added else []
-    parts += [f"has {new[key][0]} as {new[key][1]} (was {old[key][1]})" for key in typed[:_MOST_LINES]]
+    parts += [
+        f"has {new[key][0]} as {new[key][1]} (was {old[key][1]})" for key in typed[:_MOST_LINES]
+    ]
     if parts:
         gone = {name.lower() for name in (*lost, *typed)}
         rank = 3 if used is None else 2 if gone.isdisjoint(used) else 0
@@ -466,7 +567,9 @@ def _listed(noun: str, names: Sequence[str]) -> str:
 
 
 def _used_columns(green: Fingerprint) -> dict[str, set[str]]:
-    """Return the columns of each input that a run needed, in lower case: all that it had if they are not known."""
+    """Return the columns of each input that a run needed, in lower case: all that it had if they
+    are not known.
+    """
     names = {urn: folded(urn, green.key.run_id) for urn in green.inputs}
     unknown = {names[urn] for urn in (green.hidden if green.edges else names) if urn in names}
     used: dict[str, set[str]] = {name: set() for name in names.values()}
@@ -481,7 +584,9 @@ def _used_columns(green: Fingerprint) -> dict[str, set[str]]:
     return used
 
 
-def _of_counts(verb: str, subject: str, use: Use, earlier: Sequence[Use], now: Fingerprint) -> Iterator[_Line]:
+def _of_counts(
+    verb: str, subject: str, use: Use, earlier: Sequence[Use], now: Fingerprint
+) -> Iterator[_Line]:
     preposition = "of" if verb == "reads" else "to"
     for noun, count, known in (
         ("rows", use.rows, [use.rows for use in earlier if use.rows is not None]),
@@ -491,7 +596,9 @@ def _of_counts(verb: str, subject: str, use: Use, earlier: Sequence[Use], now: F
             continue
         is_empty = count == 0 < min(known)
         # A job that failed may have read less than it would.
-        if is_empty or (now.succeeded and not min(known) <= count * _FACTOR <= max(known) * _FACTOR**2):
+        if is_empty or (
+            now.succeeded and not min(known) <= count * _FACTOR <= max(known) * _FACTOR**2
+        ):
             text = f"{verb} {count:,} {noun} {preposition} {subject} (was {known[0]:,})"
             yield _Line(1 if is_empty else 6, text, (_last_part(subject),))
         return
@@ -502,7 +609,9 @@ def _last_writes(written: Sequence[_Write], green: Fingerprint) -> tuple[Use | N
     last = next((write for write in reversed(written) if write.end_ms >= green.start_ms), None)
     if last is None:
         return None, None
-    earlier = [write for write in written if write.task == last.task and write.end_ms < green.end_ms]
+    earlier = [
+        write for write in written if write.task == last.task and write.end_ms < green.end_ms
+    ]
     before = next((write for write in reversed(earlier) if write.end_ms < last.end_ms), None)
     return last.use, before.use if before is not None else None
 
@@ -510,9 +619,13 @@ def _last_writes(written: Sequence[_Write], green: Fingerprint) -> tuple[Use | N
 def _of_code(now: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[_Line]:
     for name in greens[0].code.keys() & now.code.keys():
         before, after = greens[0].code[name], now.code[name]
-        values = [folded(run.code.get(name, ""), run.key.run_id) for run in (now, *greens[:FEW_GREENS])]
+        values = [
+            folded(run.code.get(name, ""), run.key.run_id) for run in (now, *greens[:FEW_GREENS])
+        ]
         rotates = len({*values}) > FEW_GREENS
-        if (values[0] != values[1] and not rotates) or (before != after and not name.startswith("spark.")):
+        if (values[0] != values[1] and not rotates) or (
+            before != after and not name.startswith("spark.")
+        ):
             yield _Line(5, f"{name} is {after} (was {before})", (name,))
 
 

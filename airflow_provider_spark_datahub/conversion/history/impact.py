@@ -1,7 +1,8 @@
-"""What one write of a dataset reached: the task instances that read it, and what they wrote (``docs/history.md``).
+"""What one write of a dataset reached: the task instances that read it, and what they wrote
+(``docs/history.md``).
 
-When in doubt, a task instance counts as reached. Runs are those of an outbox, or those that DataHub holds: of other
-hosts, or forgotten by the outbox.
+When in doubt, a task instance counts as reached. Runs are those of an outbox, or those that DataHub
+holds: of other hosts, or forgotten by the outbox.
 
 Tests: ``tests/conversion/test_impact.py``, ``tests/system/test_changing_shop.py``.
 """
@@ -56,7 +57,9 @@ class Write(NamedTuple):
     @property
     def version(self) -> str:
         """Its last known version; empty if it has none."""
-        return next((version for version in reversed(self.use.versions) if version != UNKNOWN_VERSION), "")
+        return next(
+            (version for version in reversed(self.use.versions) if version != UNKNOWN_VERSION), ""
+        )
 
     @property
     def keys(self) -> set[str | int | float]:
@@ -68,7 +71,8 @@ class _ReachedInstance(msgspec.Struct, frozen=True):
     """Task instance that a write reached.
 
     :param inferred: no version proves it.
-    :param through: the task without lineage through which alone it may have been reached, itself or an earlier one.
+    :param through: the task without lineage through which alone it may have been reached, itself or
+        an earlier one.
     """
 
     dag_id: str
@@ -84,7 +88,9 @@ class _ReachedInstance(msgspec.Struct, frozen=True):
         """How it is known."""
         if self.through == f"{self.dag_id}.{self.task_id}":
             return "inferred, it has no lineage"
-        source = f"through {self.through}, which has no lineage" if self.through else "from the times"
+        source = (
+            f"through {self.through}, which has no lineage" if self.through else "from the times"
+        )
         return f"inferred {source}" if self.inferred else "read"
 
 
@@ -111,7 +117,10 @@ class Impact(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         """The numbers in one sentence."""
         silent = sum(bool(one.through) for one in self.reached)
-        read, more = len(self.reached) - silent, f"{silent} may have, through tasks without lineage; " if silent else ""
+        read, more = (
+            len(self.reached) - silent,
+            f"{silent} may have, through tasks without lineage; " if silent else "",
+        )
         return (
             f"{read} of {counted(self.downstream, 'downstream task instance')} read it; {more}{self.others} read only "
             f"other writes; {self.other_columns} use other columns; {self.unreached} read only what it did not reach"
@@ -164,12 +173,18 @@ class Records:
                     self._versions.setdefault((urn, key), write)
 
     def plus(self, held: Iterable[Fingerprint]) -> Records:
-        """Return these and those of DataHub, except of task runs whose attempts are all here: these say more."""
+        """Return these and those of DataHub, except of task runs whose attempts are all here: these
+        say more.
+        """
         attempts: dict[Instance, set[int]] = {}
         for record in self._all:
             attempts.setdefault(_instance(record), set()).add(record.key.try_number)
         every = ((record, set(range(1, record.key.try_number + 1))) for record in held)
-        new = (record for record, tries in every if not tries or not tries <= attempts.get(_instance(record), set()))
+        new = (
+            record
+            for record, tries in every
+            if not tries or not tries <= attempts.get(_instance(record), set())
+        )
         return Records([*self._all, *new])
 
     def version(self, urn: str, version: str) -> Write | None:
@@ -185,7 +200,9 @@ class Records:
 
     def replacing(self, write: Write) -> Iterator[Write]:
         """Yield the later writes that left nothing of a write."""
-        return (other for other in self._replacing.get(write.urn, ()) if other.start_ms > write.end_ms)
+        return (
+            other for other in self._replacing.get(write.urn, ()) if other.start_ms > write.end_ms
+        )
 
     def readers_of(self, write: Write) -> Iterator[Fingerprint]:
         """Yield the attempts that read a version of a write."""
@@ -193,11 +210,18 @@ class Records:
             yield from self._readers.get((write.urn, key), ())
 
     def readers_in_time(self, urn: str) -> list[tuple[int, Fingerprint]]:
-        """Return the attempts that read a dataset, in the order of their ends: after what they read, by any clock."""
+        """Return the attempts that read a dataset, in the order of their ends: after what they
+        read, by any clock.
+        """
         ends = []
         for record in self.readers.get(urn, ()):
             made = (self.version(urn, version) for version in record.inputs[urn].versions)
-            ends.append((max([record.end_ms, *(write.end_ms for write in made if write is not None)]), record))
+            ends.append(
+                (
+                    max([record.end_ms, *(write.end_ms for write in made if write is not None)]),
+                    record,
+                )
+            )
         return sorted(ends, key=itemgetter(0))
 
     def made(self, record: Fingerprint, urn: str) -> list[Write]:
@@ -214,7 +238,9 @@ class Records:
         full = dataset_name(urn)
         return name in (urn, full) or full.endswith((f".{name}", f"/{name}"))
 
-    def writes_of(self, name: str, version: str | None = None, since_ms: int | None = None) -> list[Write]:
+    def writes_of(
+        self, name: str, version: str | None = None, since_ms: int | None = None
+    ) -> list[Write]:
         """Return the writes of a dataset: of a version, or since a time, or the last one.
 
         :param name: as in :meth:`named`.
@@ -229,7 +255,9 @@ class Records:
             found = ", ".join(write.version for write in writes[-5:] if write.version) or "none"
             writes = [write for write in writes if _key(version) in write.keys]
             if not writes:
-                raise UnknownWriteError(f"no recorded write of {name} has version {version}; the last are {found}")
+                raise UnknownWriteError(
+                    f"no recorded write of {name} has version {version}; the last are {found}"
+                )
         elif since_ms is not None:
             # Nobody knows who else writes, such as those of raw files.
             unknown = Write(urns[0], Use(), since_ms, since_ms)
@@ -247,11 +275,16 @@ class Records:
         origins = {_instance(write.record) for write in writes if write.record is not None}
         columns = frozenset([column.lower()]) if column is not None else None
         if columns and (urn := next((write.urn for write in writes), None)):
-            uses = [*(record.inputs[urn] for record in self.readers.get(urn, ())), *(write.use for write in writes)]
+            uses = [
+                *(record.inputs[urn] for record in self.readers.get(urn, ())),
+                *(write.use for write in writes),
+            ]
             known = {name.lower() for use in uses for name in use.columns}
             if known and not any(_is_part(name, columns) for name in known):
                 few = ", ".join(sorted(known)[:5])
-                raise UnknownWriteError(f"no recorded run knows a column {column} of {dataset_name(urn)}, but {few}")
+                raise UnknownWriteError(
+                    f"no recorded run knows a column {column} of {dataset_name(urn)}, but {few}"
+                )
         spread = _Spread(self)
         spread.follow(writes, columns)
         everything = _Spread(self, naive=True)
@@ -318,14 +351,17 @@ class _Spread:
     def _readers(self, write: Write, how: _How) -> Iterator[Fingerprint]:
         """Yield the attempts that a write may reach, or may be surer to have reached."""
         yield from self._known.readers_of(write)
-        # Without its version, they learn nothing more if all that they wrote is reached by the times already.
+        # Without its version, they learn nothing more if all that they wrote is reached by the
+        # times already.
         how = min(how, _BY_TIME)
         readers = self._open.get((write.urn, how))
         if readers is None:
             readers = self._open[write.urn, how] = self._known.readers_in_time(write.urn)
         first = bisect_left(readers, write.start_ms - _SKEW_MS, key=itemgetter(0))
         yield from (reader for _, reader in readers[first:])
-        readers[first:] = [each for each in readers[first:] if self._whole.get(id(each[1]), _NOTHING) < how]
+        readers[first:] = [
+            each for each in readers[first:] if self._whole.get(id(each[1]), _NOTHING) < how
+        ]
 
     def _read(self, reader: Fingerprint, write: Write, columns: _Columns, how: _How) -> None:
         """Follow a write through an attempt that reads its dataset."""
@@ -350,12 +386,16 @@ class _Spread:
             if after != before:
                 self._outputs[place] = after
                 self._queue.extend((made, *after) for made in self._known.made(reader, output))
-        if outputs.keys() == reader.outputs.keys() and all(columns is None for columns in outputs.values()):
+        if outputs.keys() == reader.outputs.keys() and all(
+            columns is None for columns in outputs.values()
+        ):
             self._whole[id(reader)] = max(self._whole.get(id(reader), _NOTHING), how)
         self._before_silent[id(reader)] = reader
 
     def _pass_silent(self, record: Fingerprint) -> None:
-        """Follow an attempt through the tasks without lineage after it, which may have used all that it wrote."""
+        """Follow an attempt through the tasks without lineage after it, which may have used all
+        that it wrote.
+        """
         dag_id, run_id = record.key.dag_id, record.key.run_id
         for task, later in self._known.through_silent(record):
             how = 0, f"{dag_id}.{task}"
@@ -367,7 +407,9 @@ class _Spread:
 
     def _mark(self, instance: Instance, start_ms: int, logical_ms: int | None, how: _How) -> None:
         place = self.reached.setdefault(instance, _Place(start_ms, logical_ms, how))
-        self.reached[instance] = place._replace(how=max(place.how, how), start_ms=min(place.start_ms, start_ms))
+        self.reached[instance] = place._replace(
+            how=max(place.how, how), start_ms=min(place.start_ms, start_ms)
+        )
 
     def _seen(self, reader: Fingerprint, write: Write) -> _Seen:
         use, of_time = reader.inputs[write.urn], reader.end_ms + _SKEW_MS >= write.start_ms
@@ -377,19 +419,28 @@ class _Spread:
         read = [self._known.version(write.urn, version) for version in use.versions]
         if any(_is_before(other, reader, read) for other in self._known.replacing(write)):
             return _Seen.OTHERS
-        versions = [_by_version(version, known, write) for version, known in zip(use.versions, read, strict=True)]
+        versions = [
+            _by_version(version, known, write)
+            for version, known in zip(use.versions, read, strict=True)
+        ]
         return max((seen or by_time for seen in versions or [None]), key=lambda seen: seen.value)
 
 
 def _is_before(write: Write, reader: Fingerprint, read: Sequence[Write | None]) -> bool:
-    """Return whether an attempt read nothing from before a write. :param read: by the versions that it read."""
+    """Return whether an attempt read nothing from before a write. :param read: by the versions that
+    it read.
+    """
     if write.version:
-        return bool(read) and all(of is not None and (of is write or of.start_ms > write.end_ms) for of in read)
+        return bool(read) and all(
+            of is not None and (of is write or of.start_ms > write.end_ms) for of in read
+        )
     return write.end_ms + _SKEW_MS < reader.start_ms
 
 
 def _by_version(version: str, known: Write | None, write: Write) -> _Seen | None:
-    """Return whether a version, which a known write made, holds a write; ``None`` if versions do not say it."""
+    """Return whether a version, which a known write made, holds a write; ``None`` if versions do
+    not say it.
+    """
     if _key(version) in write.keys:
         return _Seen.READ
     if known is not None:
@@ -407,7 +458,9 @@ def _outputs(reader: Fingerprint, urn: str, columns: _Columns) -> dict[str, _Col
     datasets = reader.datasets
     for output, source, pairs in reader.edges:
         if datasets[source] == urn:
-            hit = frozenset(column.lower() for column, used in pairs if _is_part(used.lower(), columns))
+            hit = frozenset(
+                column.lower() for column, used in pairs if _is_part(used.lower(), columns)
+            )
             if hit:
                 found[datasets[output]] = _union(found.get(datasets[output], frozenset()), hit)
     return found
@@ -415,7 +468,9 @@ def _outputs(reader: Fingerprint, urn: str, columns: _Columns) -> dict[str, _Col
 
 def _is_part(column: str, columns: Collection[str]) -> bool:
     """Return whether a column is one of these, or a field of one, or has one as a field."""
-    return any(f"{column}.".startswith(f"{of}.") or f"{of}.".startswith(f"{column}.") for of in columns)
+    return any(
+        f"{column}.".startswith(f"{of}.") or f"{of}.".startswith(f"{column}.") for of in columns
+    )
 
 
 def _union(first: _Columns, second: _Columns) -> _Columns:
@@ -428,7 +483,9 @@ def _instance(record: Fingerprint) -> Instance:
 
 
 def _key(version: str) -> str | int | float:
-    """Return a version for comparisons: Delta counts; OpenLineage rounds the random numbers of Iceberg to 16 digits."""
+    """Return a version for comparisons: Delta counts; OpenLineage rounds the random numbers of
+    Iceberg to 16 digits.
+    """
     try:
         return int(version) if len(version) <= _MOST_DELTA_DIGITS else float(version)
     except ValueError:
@@ -464,13 +521,18 @@ class HeldRun(msgspec.Struct, frozen=True):
         task, properties = _TASK.fullmatch(self.template), self.properties
         if task is None or "run_id" not in properties:
             return None
-        names = properties.get("dag_id", task[1]), properties["run_id"], properties.get("task_id", task[2])
+        names = (
+            properties.get("dag_id", task[1]),
+            properties["run_id"],
+            properties.get("task_id", task[2]),
+        )
         index = properties.get("map_index", "")
         return AttemptKey(*names, int(index) if index.isdecimal() else -1, self.attempt)
 
     @staticmethod
     def fingerprints(runs: Mapping[str, HeldRun]) -> dict[str, Fingerprint]:
-        """Return a fingerprint of each task run, of all its attempts together: DataHub does not keep them apart.
+        """Return a fingerprint of each task run, of all its attempts together: DataHub does not
+        keep them apart.
 
         :param runs: by URN, with those above and below the task runs.
         """
@@ -505,15 +567,25 @@ def _fingerprint(key: AttemptKey, task: HeldRun, parts: Collection[HeldRun]) -> 
         for urn in run.inputs:
             _use(run, f"input:{urn}").add_to(inputs, urn, is_read=True)
         for urn in run.outputs:
-            use = structs.replace(_use(run, f"output:{urn}"), start_ms=run.start_ms, end_ms=run.end_ms)
+            use = structs.replace(
+                _use(run, f"output:{urn}"), start_ms=run.start_ms, end_ms=run.end_ms
+            )
             # The bytes of several writes together are those of none.
-            outputs[urn] = structs.replace(outputs[urn].plus(use), size=None) if urn in outputs else use
+            outputs[urn] = (
+                structs.replace(outputs[urn].plus(use), size=None) if urn in outputs else use
+            )
     # What another attempt read and wrote, or a Spark run that DataHub no longer has.
     inputs = dict.fromkeys(task.inputs, Use()) | inputs
     outputs = dict.fromkeys(task.outputs, Use()) | outputs
     times = [run for run in (task, *parts) if run.end_ms]
-    start_ms, end_ms = min((run.start_ms for run in times), default=0), max((run.end_ms for run in times), default=0)
-    logical_ms, silent = parse_time_ms(task.properties.get("logical_date")), SilentTasks.of_properties(task.properties)
+    start_ms, end_ms = (
+        min((run.start_ms for run in times), default=0),
+        max((run.end_ms for run in times), default=0),
+    )
+    logical_ms, silent = (
+        parse_time_ms(task.properties.get("logical_date")),
+        SilentTasks.of_properties(task.properties),
+    )
     known = key, start_ms, end_ms, task.succeeded, "", inputs, outputs
     # Of columns, DataHub knows only those of the job's last run.
     return Fingerprint(*known, hidden=tuple(inputs), logical_ms=logical_ms, silent=silent)

@@ -1,4 +1,5 @@
-"""Jobs with their lineage: one for all runs of an application, or one for each event (``coalesce_jobs`` off).
+"""Jobs with their lineage: one for all runs of an application, or one for each event
+(``coalesce_jobs`` off).
 
 See the conversion rules, section 7.
 """
@@ -25,13 +26,21 @@ from airflow_provider_spark_datahub.conversion.events import (
     RunEvent,
     iso_instant,
 )
-from airflow_provider_spark_datahub.conversion.facets.run import NO_DETAILS, PropertyLayers, RunDetails
+from airflow_provider_spark_datahub.conversion.facets.run import (
+    NO_DETAILS,
+    PropertyLayers,
+    RunDetails,
+)
 from airflow_provider_spark_datahub.conversion.runs.effects import with_whole_folders
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
 from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, Operation, operations_of
 from airflow_provider_spark_datahub.conversion.runs.versions import DatasetUses
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.conversion.urns import FlowIdentity, display_name, job_id_and_name
+from airflow_provider_spark_datahub.conversion.urns import (
+    FlowIdentity,
+    display_name,
+    job_id_and_name,
+)
 
 _STREAMS = (
     "the job has streaming queries: their file sinks, and a job for each of them, are in Spark's event log, which "
@@ -53,8 +62,8 @@ JOB_TIMES = ("startTime", "endTime")
 class Ending:
     """End of a job, as reported by other sources than its events.
 
-    :param succeeded: whether ``spark-submit`` returned 0, which decides the run's result (Deviation 13); ``None`` if
-        it is unknown.
+    :param succeeded: whether ``spark-submit`` returned 0, which decides the run's result (Deviation
+        13); ``None`` if it is unknown.
     :param events_complete: no event was torn, quarantined or left unread.
     :param final: the job is over; else this is a snapshot.
     :param one_submission: all events belong to one ``spark-submit``, unlike those of an archive.
@@ -103,7 +112,8 @@ class JobRun(msgspec.Struct, kw_only=True, gc=False):
 
     :param result: ``None`` if no end of the run is known.
     :param is_application: it is the run of an application, not of a query.
-    :param execution_counts: properties with the number of SQL executions in Spark's event log, in all and with lineage.
+    :param execution_counts: properties with the number of SQL executions in Spark's event log, in
+        all and with lineage.
     :param dataset_properties: properties with the versions, rows and bytes that it read and wrote.
     """
 
@@ -123,9 +133,10 @@ class JobRun(msgspec.Struct, kw_only=True, gc=False):
 class JobLineage(msgspec.Struct, gc=False):
     """Job with its run and its lineage.
 
-    :param patch_edges: edges are added to those in DataHub, as they may be incomplete (Deviation 10); else they replace
-        those in DataHub.
-    :param is_shared: other runs of a mapped task write edges of the same job: edges are only added, too.
+    :param patch_edges: edges are added to those in DataHub, as they may be incomplete (Deviation
+        10); else they replace those in DataHub.
+    :param is_shared: other runs of a mapped task write edges of the same job: edges are only added,
+        too.
     :param uses: versions, amounts and schemas, if they are known.
     """
 
@@ -162,8 +173,11 @@ class CoalescedJob:
         # Other edges in DataHub are outdated if the events name all that the job read and wrote.
         own = application.own_run
         seen = own is not None and own.ended and (own.started or own.job_type != APPLICATION)
-        # A write that was refused now may have been done by an earlier run: its edges are still true.
-        is_complete = self._ended_well and ending.events_complete and seen and not self._unreported_queries
+        # A write that was refused now may have been done by an earlier run: its edges are still
+        # true.
+        is_complete = (
+            self._ended_well and ending.events_complete and seen and not self._unreported_queries
+        )
         is_complete = is_complete and not any(run.refused for run in application.runs)
         self.patch_edges = settings.use_patch or not is_complete
 
@@ -198,32 +212,61 @@ class CoalescedJob:
             started=True,
             details=replace(details, properties=limit.properties(details.properties)),
             # The parent facet of the application's own run (Deviation 4).
-            parent_urn=urns.dpi_urn(own.parent_run_id) if own is not None and own.parent_run_id else None,
+            parent_urn=urns.dpi_urn(own.parent_run_id)
+            if own is not None and own.parent_run_id
+            else None,
             execution_counts=application.execution_counts,
         )
         operations = operations_of(runs, namer)
         uses = DatasetUses(runs, namer, lineage, operations)
         run.dataset_properties = uses.properties()
         diagnostics.gaps = (*diagnostics.gaps, *uses.empty_reads())[:MAX_LISTED]
-        return JobLineage(definition, run, lineage, diagnostics, self.patch_edges, operations=operations, uses=uses)
+        return JobLineage(
+            definition,
+            run,
+            lineage,
+            diagnostics,
+            self.patch_edges,
+            operations=operations,
+            uses=uses,
+        )
 
     def _in_flight(self) -> frozenset[str]:
-        """Return the job types whose queries wrote nothing if they have no end: the driver died while they ran.
+        """Return the job types whose queries wrote nothing if they have no end: the driver died
+        while they ran.
 
-        A driver that is stopped (SIGTERM) still sends the application's end. An RDD job often sends no end at all.
+        A driver that is stopped (SIGTERM) still sends the application's end. An RDD job often sends
+        no end at all.
         """
         own = self._application.own_run
-        if own is None or own.job_type != APPLICATION or self._result is None or self._result.type != "FAILURE":
+        if (
+            own is None
+            or own.job_type != APPLICATION
+            or self._result is None
+            or self._result.type != "FAILURE"
+        ):
             return frozenset()
         return QUERY_TYPES - {RDD_JOB} if own.ended else QUERY_TYPES | {""}
 
 
 def _adaptive_gap(runs: Sequence[RunState]) -> Iterator[str]:
-    """Yield a sentence if the listener may have left out queries of an application with tables of Delta."""
-    version = next((found for run in runs if (found := run.job_property("openlineageAdapterVersion"))), "")
+    """Yield a sentence if the listener may have left out queries of an application with tables of
+    Delta.
+    """
+    version = next(
+        (found for run in runs if (found := run.job_property("openlineageAdapterVersion"))), ""
+    )
     numbers = tuple(int(number) for number in version.split(".")[:2] if number.isdigit())
-    has_delta = (state.layer == "delta" for run in runs for state in (*run.inputs.values(), *run.outputs.values()))
-    if len(numbers) == len(_LAST_WITHOUT_ADAPTIVE) and numbers <= _LAST_WITHOUT_ADAPTIVE and any(has_delta):
+    has_delta = (
+        state.layer == "delta"
+        for run in runs
+        for state in (*run.inputs.values(), *run.outputs.values())
+    )
+    if (
+        len(numbers) == len(_LAST_WITHOUT_ADAPTIVE)
+        and numbers <= _LAST_WITHOUT_ADAPTIVE
+        and any(has_delta)
+    ):
         yield _ADAPTIVE.format(version=version)
 
 
@@ -240,13 +283,20 @@ def coalesce(
     :param symlinks: the tables behind paths.
     """
     batches = [with_whole_folders(application) for application in applications if application.runs]
-    # If spark-submit failed, its last application failed. The results of the others are in their events.
+    # If spark-submit failed, its last application failed. The results of the others are in their
+    # events.
     others = replace(ending, succeeded=None) if ending.succeeded is False else ending
-    pending = deque(CoalescedJob(batch, settings, ending if batch is batches[-1] else others) for batch in batches)
-    # Several runs of one job in one conversion: sessions of one name, queries under one ``pipeline_name``. The first
-    # replaces the edges in DataHub if the edges of all are complete, and the others only add edges.
+    pending = deque(
+        CoalescedJob(batch, settings, ending if batch is batches[-1] else others)
+        for batch in batches
+    )
+    # Several runs of one job in one conversion: sessions of one name, queries under one
+    # ``pipeline_name``. The first replaces the edges in DataHub if the edges of all are complete,
+    # and the others only add edges.
     patches: dict[str, bool] = {}
-    shared: list[CoalescedJob | JobLineage] = [*pending, *query_jobs] if ending.one_submission else []
+    shared: list[CoalescedJob | JobLineage] = (
+        [*pending, *query_jobs] if ending.one_submission else []
+    )
     for each in shared:
         patches[each.job_urn] = patches.get(each.job_urn, False) or each.patch_edges
 
@@ -255,7 +305,8 @@ def coalesce(
             job.patch_edges, patches[urn] = patches[urn], True
         return job
 
-    # Many applications together may exceed the memory: each is released when its job has been taken.
+    # Many applications together may exceed the memory: each is released when its job has been
+    # taken.
     del applications, batches, shared
     namer = DatasetNamer(settings, symlinks)
     while pending:
@@ -263,21 +314,30 @@ def coalesce(
     yield from map(with_patches, query_jobs)
 
 
-def time_properties(names: tuple[str, str], start_ms: int | None, end_ms: int | None) -> dict[str, str]:
-    """Return start and end, if they are known, as ISO instants under :data:`_FLOW_TIMES` or :data:`JOB_TIMES`."""
+def time_properties(
+    names: tuple[str, str], start_ms: int | None, end_ms: int | None
+) -> dict[str, str]:
+    """Return start and end, if they are known, as ISO instants under :data:`_FLOW_TIMES` or
+    :data:`JOB_TIMES`.
+    """
     times = zip(names, (start_ms, end_ms), strict=True)
     return {name: iso_instant(time_ms) for name, time_ms in times if time_ms is not None}
 
 
 def _identity(runs: Sequence[RunState], settings: LineageSettings) -> tuple[FlowIdentity, str, str]:
-    """Return the flow, and id and name of the job: the last event's, under the application's name if any has it."""
+    """Return the flow, and id and name of the job: the last event's, under the application's name
+    if any has it.
+    """
     last = max(runs, key=lambda run: run.last_index)
     # The first events of a session may still have the name of the session before.
     session_names = [run.session_name for run in runs if run.session_name]
-    app_name = next((run.app_name for run in runs if run.app_name), session_names[-1] if session_names else "")
+    app_name = next(
+        (run.app_name for run in runs if run.app_name), session_names[-1] if session_names else ""
+    )
     flow_id = settings.flow_id(app_name) if app_name else last.flow.flow_id
     flow = FlowIdentity(last.flow.orchestrator, flow_id, last.flow.cluster)
-    # Only Spark's queries are parts of an application: each run of another engine is a job of its own.
+    # Only Spark's queries are parts of an application: each run of another engine is a job of its
+    # own.
     if flow.orchestrator == "spark" or any(run.job_type == APPLICATION for run in runs):
         return flow, flow_id, flow_id
     return flow, last.job_name, display_name(last.job_name)
@@ -297,7 +357,10 @@ def _definition(
     """
     flow, job_id, name = identity
     # The properties of all runs in the order of their events, each once.
-    indexed = sorted((indexed for run in runs for indexed in run.properties.items()), key=lambda indexed: indexed[1])
+    indexed = sorted(
+        (indexed for run in runs for indexed in run.properties.items()),
+        key=lambda indexed: indexed[1],
+    )
     merged = PropertyLayers.merged(list(dict.fromkeys(layers for layers, _ in indexed)))
     job_properties, flow_properties = (
         limit.properties({name: value for name, value in properties.items() if name not in names})
@@ -347,7 +410,9 @@ def job_of_event(event: RunEvent, settings: LineageSettings) -> JobLineage:
     # Names that only operations have are not reported.
     diagnostics.unusable_datasets = dict(namer.unusable)
     limit = TextLimit(settings.max_string_length, diagnostics.truncations)
-    definition = _definition((state,), (state.flow, *job_id_and_name(event, settings)), settings, limit)
+    definition = _definition(
+        (state,), (state.flow, *job_id_and_name(event, settings)), settings, limit
+    )
     definition.tags = settings.tags or event.airflow_tags
     details = state.details or NO_DETAILS
     run = JobRun(
@@ -361,7 +426,17 @@ def job_of_event(event: RunEvent, settings: LineageSettings) -> JobLineage:
         is_application=event.job.texts.job_type == APPLICATION,
     )
     patch_edges = settings.use_patch or event.type in FAILED_TYPES
-    return JobLineage(definition, run, lineage, diagnostics, patch_edges, operations=operations_of((state,), namer))
+    return JobLineage(
+        definition,
+        run,
+        lineage,
+        diagnostics,
+        patch_edges,
+        operations=operations_of((state,), namer),
+    )
 
 
-_RESULTS = {kind: RunResult("FAILURE" if kind in FAILED_TYPES else "SUCCESS", kind) for kind in TERMINAL_TYPES}
+_RESULTS = {
+    kind: RunResult("FAILURE" if kind in FAILED_TYPES else "SUCCESS", kind)
+    for kind in TERMINAL_TYPES
+}

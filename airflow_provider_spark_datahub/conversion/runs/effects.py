@@ -1,7 +1,8 @@
-"""Effects of an application's runs: which writes happened, and the names of what they read and wrote.
+"""Effects of an application's runs: which writes happened, and the names of what they read and
+wrote.
 
-OpenLineage reports what a query was about to write, by the names that tables and files had then. See the conversion
-rules, section 7.
+OpenLineage reports what a query was about to write, by the names that tables and files had then.
+See the conversion rules, section 7.
 
 Tests: ``tests/conversion/test_hard_jobs.py``.
 """
@@ -49,20 +50,28 @@ _Named = Callable[[DatasetId], DatasetId]
 # Spark runs a job for each write of files, also for an empty one (SPARK-23271 in FileFormatWriter).
 _FILE_WRITE = "execute_insert_into_hadoop_fs_relation_command"
 _SAVE = "execute_save_into_data_source_command"
-# Transaction logs of Delta tables, and of the files that a streaming query writes; files that BigQuery then loads.
+# Transaction logs of Delta tables, and of the files that a streaming query writes; files that
+# BigQuery then loads.
 _LOG_OF_TABLE = re.compile(r"/(?:_delta_log|_spark_metadata)(?:/|$)|(?:^|/)\.spark-bigquery-")
 # Queries around the query that writes. OpenLineage reports statistics for both of them.
-_TABLE_AS_SELECT = frozenset(f"execute_create_{kind}_table_as_select_command" for kind in ("data_source", "hive"))
+_TABLE_AS_SELECT = frozenset(
+    f"execute_create_{kind}_table_as_select_command" for kind in ("data_source", "hive")
+)
 # All queries around the query that writes. Those that are added here may have no statistics.
 _ENCLOSING = _TABLE_AS_SELECT | {
-    *(f"{atomic}{verb}_table_as_select" for atomic in ("", "atomic_") for verb in ("create", "replace")),
+    *(
+        f"{atomic}{verb}_table_as_select"
+        for atomic in ("", "atomic_")
+        for verb in ("create", "replace")
+    ),
     *("append_data_exec_v1", "overwrite_by_expression_exec_v1"),
     *(_SAVE, "execute_insert_into_data_source_dir_command"),
 }
 
 
 _QUERIES = frozenset({"", "FROM", "SELECT", "TABLE", "VALUES", "WITH"})
-# The oldest listener that is known to send Spark's jobs and statistics with each write that happened.
+# The oldest listener that is known to send Spark's jobs and statistics with each write that
+# happened.
 _SENDS_EFFECTS = (1, 37)
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
@@ -75,28 +84,39 @@ def with_effects(
     busy: Collection[str] | None = None,
     framed: Collection[str] = (),
 ) -> Application:
-    """Return the application without the writes that never happened; it is not checked if its own run is not known.
+    """Return the application without the writes that never happened; it is not checked if its own
+    run is not known.
 
-    - A failure spreads to the query around the failed one, whose own events say COMPLETE (CREATE TABLE AS SELECT).
-    - A write of files without any Spark job and without statistics was refused, as its target exists, and read nothing.
-    - Likewise a CREATE TABLE AS SELECT, or a write to a database, without statistics and without a query that wrote.
-    - The statement of a DataFrame's write is not a command: OpenLineage names the first one that knew the table.
-    - If the driver is stopped (SIGTERM), the query that was running completes after the application's end, under
-      another run id and without a START. Neither of the two wrote.
+    - A failure spreads to the query around the failed one, whose own events say COMPLETE (CREATE
+      TABLE AS SELECT).
+    - A write of files without any Spark job and without statistics was refused, as its target
+      exists, and read nothing.
+    - Likewise a CREATE TABLE AS SELECT, or a write to a database, without statistics and without a
+      query that wrote.
+    - The statement of a DataFrame's write is not a command: OpenLineage names the first one that
+      knew the table.
+    - If the driver is stopped (SIGTERM), the query that was running completes after the
+      application's end, under another run id and without a START. Neither of the two wrote.
 
-    Missing jobs and statistics only count if the application's listener sends them for writes that happened.
+    Missing jobs and statistics only count if the application's listener sends them for writes that
+    happened.
 
     :param failed: ids of runs that failed according to Spark's event log.
-    :param single: ids of runs whose execution has no execution inside it, according to Spark's event log.
-    :param idle: ids of runs without the Spark job that their command always starts, according to Spark's event log.
-    :param busy: ids of runs that had a Spark job, according to Spark's event log; ``None`` if it was not read.
+    :param single: ids of runs whose execution has no execution inside it, according to Spark's
+        event log.
+    :param idle: ids of runs without the Spark job that their command always starts, according to
+        Spark's event log.
+    :param busy: ids of runs that had a Spark job, according to Spark's event log; ``None`` if it
+        was not read.
     :param framed: ids of runs that are the write of a DataFrame, according to Spark's event log.
     """
     application = _without_listings(application, has_log=busy is not None)
     if application.own_run is None:
         return application
     known = tuple(
-        structs.replace(run, sql="") if run.run_id in framed and verb_of(run.sql).split(" ")[0] not in _QUERIES else run
+        structs.replace(run, sql="")
+        if run.run_id in framed and verb_of(run.sql).split(" ")[0] not in _QUERIES
+        else run
         for run in map(_without_logs_of_tables, application.runs)
     )
     runs = _with_spread_failures(known)
@@ -104,7 +124,9 @@ def with_effects(
     if _sends_effects(runs):
         refused |= {run.run_id for run in _refused(runs)}.difference(busy or ())
     refused |= {run.run_id for run in runs if run.run_id in single and _writes_in_parts(run)}
-    refused |= {run.run_id for run in runs if run.run_id in idle and run.outputs and not run.failure}
+    refused |= {
+        run.run_id for run in runs if run.run_id in idle and run.outputs and not run.failure
+    }
 
     if not refused and not failed and all(map(operator.is_, runs, application.runs)):
         return application
@@ -112,7 +134,11 @@ def with_effects(
     def effective(run: RunState) -> RunState:
         if run.run_id in refused:
             return structs.replace(run, inputs={}, outputs={}, refused=True, reported=run)
-        if run.run_id in failed and not run.failure and (run.outputs or run.plan_node in _ENCLOSING):
+        if (
+            run.run_id in failed
+            and not run.failure
+            and (run.outputs or run.plan_node in _ENCLOSING)
+        ):
             return structs.replace(run, outputs={}, refused=True, reported=run)
         return run
 
@@ -120,40 +146,63 @@ def with_effects(
 
 
 def _without_listings(application: Application, *, has_log: bool) -> Application:
-    """Return the application without the reads by which Spark only gets to know the schema of files.
+    """Return the application without the reads by which Spark only gets to know the schema of
+    files.
 
-    From 4.0 on, Spark reads the first line of a CSV file in one query, and its columns in another one. If Spark's next
-    job is one that no event reports, such as that of ``count()``, it read the files.
+    From 4.0 on, Spark reads the first line of a CSV file in one query, and its columns in another
+    one. If Spark's next job is one that no event reports, such as that of ``count()``, it read the
+    files.
     """
     runs = [run for run in application.runs if run.is_listing]
     inferred = {frozenset(run.inputs) for run in runs if run.plan_node == "deserialize_to_object"}
     first = {frozenset(run.inputs) for run in runs if run.plan_node == "collect_limit"}
-    both = inferred & first if any(run.job_property("processingEngineVersion")[:2] != "3." for run in runs) else first
-    listings = {run.run_id for run in runs if run.job_type == RDD_JOB or frozenset(run.inputs) in both}
+    both = (
+        inferred & first
+        if any(run.job_property("processingEngineVersion")[:2] != "3." for run in runs)
+        else first
+    )
+    listings = {
+        run.run_id for run in runs if run.job_type == RDD_JOB or frozenset(run.inputs) in both
+    }
     listings -= _followed(application.runs, listings) if listings and not has_log else set()
     if not listings:
         return application
     runs = [
-        structs.replace(run, inputs={}, reported=run) if run.run_id in listings else run for run in application.runs
+        structs.replace(run, inputs={}, reported=run) if run.run_id in listings else run
+        for run in application.runs
     ]
     return replace(application, runs=tuple(runs))
 
 
 def _followed(runs: Iterable[RunState], listings: Collection[str]) -> set[str]:
-    """Return the ids of listings whose next Spark job, apart from other listings, is one that no event reports."""
+    """Return the ids of listings whose next Spark job, apart from other listings, is one that no
+    event reports.
+    """
     layers = ((run.run_id, layer) for run in runs for each in run.properties for layer in each.job)
-    run_ids = {int(layer["jobId"][:9]): run_id for run_id, layer in layers if layer.get("jobId", "").isdecimal()}
+    run_ids = {
+        int(layer["jobId"][:9]): run_id
+        for run_id, layer in layers
+        if layer.get("jobId", "").isdecimal()
+    }
     followed: set[int] = set()
     for number in sorted(run_ids, reverse=True):
-        if number + 1 not in run_ids or (number + 1 in followed and run_ids[number + 1] in listings):
+        if number + 1 not in run_ids or (
+            number + 1 in followed and run_ids[number + 1] in listings
+        ):
             followed.add(number)
     return {run_ids[number] for number in followed}
 
 
 def _without_logs_of_tables(run: RunState) -> RunState:
-    """Return the run without the logs that tables keep beside their data: reading them is not reading the table."""
+    """Return the run without the logs that tables keep beside their data: reading them is not
+    reading the table.
+    """
     inputs, outputs = (
-        {dataset: state for dataset, state in datasets.items() if _LOG_OF_TABLE.search(dataset.name) is None}
+        {
+            dataset: state
+            for dataset, state in datasets.items()
+            if _LOG_OF_TABLE.search(dataset.name) is None
+        }
         for datasets in (run.inputs, run.outputs)
     )
     if len(inputs) == len(run.inputs) and len(outputs) == len(run.outputs):
@@ -162,9 +211,15 @@ def _without_logs_of_tables(run: RunState) -> RunState:
 
 
 def _writes_in_parts(run: RunState) -> bool:
-    """Return whether Spark writes the outputs of a query in another execution inside it, as for Delta."""
+    """Return whether Spark writes the outputs of a query in another execution inside it, as for
+    Delta.
+    """
     is_command = run.plan_node == _SAVE or run.plan_node.startswith("atomic_")
-    return is_command and not run.worked and all(dataset.name.startswith("/") for dataset in run.outputs)
+    return (
+        is_command
+        and not run.worked
+        and all(dataset.name.startswith("/") for dataset in run.outputs)
+    )
 
 
 def _with_spread_failures(runs: tuple[RunState, ...]) -> tuple[RunState, ...]:
@@ -184,7 +239,8 @@ def _with_spread_failures(runs: tuple[RunState, ...]) -> tuple[RunState, ...]:
 def statements_within(runs: Sequence[RunState]) -> dict[str, str]:
     """Return the statements of queries whose own events have none, by run id.
 
-    A CREATE TABLE AS SELECT runs as two queries, and only the events of the write within it name the statement.
+    A CREATE TABLE AS SELECT runs as two queries, and only the events of the write within it name
+    the statement.
     """
     silent = [run for run in runs if not run.sql and run.plan_node in _ENCLOSING and run.outputs]
     if not silent:
@@ -195,11 +251,16 @@ def statements_within(runs: Sequence[RunState]) -> dict[str, str]:
 
 
 def _sends_effects(runs: Sequence[RunState]) -> bool:
-    """Return whether the listener sends jobs or statistics: other events have them, or its own facet says who it is."""
+    """Return whether the listener sends jobs or statistics: other events have them, or its own
+    facet says who it is.
+    """
     if any(run.worked for run in runs):
         return True
     versions = (_VERSION.match(run.job_property("openlineageAdapterVersion")) for run in runs)
-    return any(found is not None and tuple(map(int, found.groups())) >= _SENDS_EFFECTS for found in versions)
+    return any(
+        found is not None and tuple(map(int, found.groups())) >= _SENDS_EFFECTS
+        for found in versions
+    )
 
 
 def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
@@ -207,7 +268,9 @@ def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
     wrote = _Parts(run for run in runs if run.worked and not run.failure)
     # A query that Spark optimised away has no job, but its part wrote an empty table.
     filled = _Parts(
-        run for run in runs if not run.failure and (run.worked or run.plan_node not in {*_ENCLOSING, _FILE_WRITE})
+        run
+        for run in runs
+        if not run.failure and (run.worked or run.plan_node not in {*_ENCLOSING, _FILE_WRITE})
     )
     for run in runs:
         if not run.ended or run.failure or run.worked or not run.outputs:
@@ -217,7 +280,9 @@ def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
             continue
         same_output = run.plan_node in _TABLE_AS_SELECT or _is_iceberg(run)
         parts = filled if same_output else wrote
-        if (same_output or _is_of_database(run)) and parts.first(run, same_output=same_output) is None:
+        if (same_output or _is_of_database(run)) and parts.first(
+            run, same_output=same_output
+        ) is None:
             yield run
 
 
@@ -226,22 +291,34 @@ def _cut_off(runs: Sequence[RunState], own: RunState) -> Iterator[RunState]:
     if own.job_type != APPLICATION or not own.ended or own.end_ms is None:
         return
     late = [
-        run for run in runs if run.ended and not run.started and not run.worked and (run.start_ms or 0) > own.end_ms
+        run
+        for run in runs
+        if run.ended and not run.started and not run.worked and (run.start_ms or 0) > own.end_ms
     ]
     names = {(run.job_name, dataset) for run in late for dataset in run.outputs}
     yield from (run for run in late if run.outputs)
     for run in runs:
-        if run.started and not run.ended and any((run.job_name, dataset) in names for dataset in run.outputs):
+        if (
+            run.started
+            and not run.ended
+            and any((run.job_name, dataset) in names for dataset in run.outputs)
+        ):
             yield run
 
 
 def _is_iceberg(run: RunState) -> bool:
-    """Return whether it is a CREATE or REPLACE TABLE AS SELECT of Iceberg, whose statistics are complete."""
-    return run.plan_node.startswith("atomic_") and all(state.layer == "iceberg" for state in run.outputs.values())
+    """Return whether it is a CREATE or REPLACE TABLE AS SELECT of Iceberg, whose statistics are
+    complete.
+    """
+    return run.plan_node.startswith("atomic_") and all(
+        state.layer == "iceberg" for state in run.outputs.values()
+    )
 
 
 def _is_of_database(run: RunState) -> bool:
-    """Return whether it writes tables through JDBC: without rows there are no statistics, but a query that wrote."""
+    """Return whether it writes tables through JDBC: without rows there are no statistics, but a
+    query that wrote.
+    """
     return run.plan_node == _SAVE and all(
         state.lifecycle and "://" in dataset.namespace and "/" not in dataset.name
         for dataset, state in run.outputs.items()
@@ -249,7 +326,9 @@ def _is_of_database(run: RunState) -> bool:
 
 
 class _Parts:
-    """Finds the first of some queries that took place within another: an application may have tens of thousands."""
+    """Finds the first of some queries that took place within another: an application may have tens
+    of thousands.
+    """
 
     def __init__(self, runs: Iterable[RunState]) -> None:
         self.runs = sorted((run for run in runs if run.start_ms is not None), key=_start)
@@ -259,20 +338,27 @@ class _Parts:
                 self._by_output.setdefault(dataset, []).append(run)
 
     def first(self, outer: RunState, *, same_output: bool) -> RunState | None:
-        """Return the first of the queries that took place within an outer query, whose begin may be lost.
+        """Return the first of the queries that took place within an outer query, whose begin may be
+        lost.
 
         :param same_output: the inner query must also have one of the outer's outputs.
         """
         if outer.start_ms is None or outer.end_ms is None:
             return None
-        groups = [self._by_output.get(dataset, []) for dataset in outer.outputs] if same_output else [self.runs]
+        groups = (
+            [self._by_output.get(dataset, []) for dataset in outer.outputs]
+            if same_output
+            else [self.runs]
+        )
         parts = [part for runs in groups if (part := _first_within(runs, outer)) is not None]
         return min(parts, key=_start, default=None)
 
 
 def _first_within(runs: Sequence[RunState], outer: RunState) -> RunState | None:
     last_ms = outer.end_ms or 0
-    begin = bisect_left(runs, _start(outer)[0], key=lambda run: _start(run)[0]) if outer.started else 0
+    begin = (
+        bisect_left(runs, _start(outer)[0], key=lambda run: _start(run)[0]) if outer.started else 0
+    )
     during = map(runs.__getitem__, range(begin, len(runs)))
     begun = takewhile(lambda run: _start(run)[0] <= last_ms, during)
     return next((run for run in begun if run.end_ms is not None and run.end_ms <= last_ms), None)
@@ -287,7 +373,9 @@ def _start(run: RunState) -> tuple[int, int]:
 
 @dataclass(slots=True, eq=False)
 class _Generation:
-    """Life of a table under its first and last name, from its first write by the application to its DROP."""
+    """Life of a table under its first and last name, from its first write by the application to its
+    DROP.
+    """
 
     written_as: DatasetId
     name: DatasetId
@@ -296,14 +384,16 @@ class _Generation:
 
 
 class _Generations:
-    """Generations of the tables that an application wrote: each ends at its DROP, and RENAME gives it another name.
+    """Generations of the tables that an application wrote: each ends at its DROP, and RENAME gives
+    it another name.
 
     :param runs: in the order of their first events.
     """
 
     def __init__(self, runs: Iterable[RunState], namer: DatasetNamer) -> None:
         self._namer = namer
-        # For each name, the index of the event at which a generation took it; ``None`` from the generation's DROP on.
+        # For each name, the index of the event at which a generation took it; ``None`` from the
+        # generation's DROP on.
         self._by_name: dict[str, list[tuple[int, _Generation | None]]] = {}
         self._written: dict[str, list[_Generation]] = {}
         for run in runs:
@@ -332,7 +422,9 @@ class _Generations:
                 self._written.setdefault(self._key(dataset), []).append(generation)
 
     def _at(self, dataset: DatasetId, index: int) -> _Generation | None:
-        """Return the generation that a name stands for at the time of an event, if the application wrote it."""
+        """Return the generation that a name stands for at the time of an event, if the application
+        wrote it.
+        """
         lives = self._by_name.get(self._key(dataset), [])
         # Sorted by the index at which they took the name.
         begun = bisect_right(lives, index, key=operator.itemgetter(0))
@@ -366,9 +458,16 @@ class _Generations:
         return generation.name if self._is_reused(generation) else generation.written_as
 
     def is_gone(self, dataset: DatasetId, index: int) -> bool:
-        """Return whether a table that was written then is gone: it was dropped unread, and its name is used again."""
+        """Return whether a table that was written then is gone: it was dropped unread, and its name
+        is used again.
+        """
         generation = self._at(dataset, index)
-        return generation is not None and generation.dropped and not generation.read and self._is_reused(generation)
+        return (
+            generation is not None
+            and generation.dropped
+            and not generation.read
+            and self._is_reused(generation)
+        )
 
     def _is_reused(self, generation: _Generation) -> bool:
         return self._names[self._key(generation.written_as)] > 1
@@ -377,7 +476,10 @@ class _Generations:
     def _names(self) -> Counter[str]:
         """How many generations were written under each name, or have it in the end."""
         generations = [generation for written in self._written.values() for generation in written]
-        names = ({self._key(generation.written_as), self._key(generation.name)} for generation in generations)
+        names = (
+            {self._key(generation.written_as), self._key(generation.name)}
+            for generation in generations
+        )
         return Counter(chain.from_iterable(names))
 
 
@@ -388,12 +490,13 @@ def _read_by(run: RunState) -> Iterator[DatasetId]:
 
 
 def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[RunState, ...]:
-    """Return the runs as if each table that they wrote had its last name from the beginning (Deviation 9).
+    """Return the runs as if each table that they wrote had its last name from the beginning
+    (Deviation 9).
 
     Of their column lineage, only columns and files that their inputs have are left.
 
-    A table that is dropped in the end keeps the name under which it was written. If that name is used again and nothing
-    read the dropped table, the dropped table has no lineage.
+    A table that is dropped in the end keeps the name under which it was written. If that name is
+    used again and nothing read the dropped table, the dropped table has no lineage.
 
     :param runs: in the order of their first events.
     """
@@ -409,7 +512,9 @@ def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[R
             if state.lifecycle not in NOT_WRITTEN and generations.is_gone(dataset, run.index)
         }
         if gone:
-            outputs = {dataset: state for dataset, state in run.outputs.items() if dataset not in gone}
+            outputs = {
+                dataset: state for dataset, state in run.outputs.items() if dataset not in gone
+            }
             run = structs.replace(run, outputs=outputs)
         return renamed(run, partial(generations.last_name, index=run.index))
 
@@ -418,11 +523,15 @@ def under_last_names(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[R
 
 def renamed(run: RunState, named: _Named) -> RunState:
     """Return the run with other names of its datasets."""
-    datasets = chain(run.inputs, run.outputs, *(state.column_inputs for state in run.outputs.values()))
+    datasets = chain(
+        run.inputs, run.outputs, *(state.column_inputs for state in run.outputs.values())
+    )
     if all(named(dataset) == dataset for dataset in datasets):
         return run
     outputs = {
-        named(dataset): structs.replace(state, columns=state.columns and state.columns.renamed(named))
+        named(dataset): structs.replace(
+            state, columns=state.columns and state.columns.renamed(named)
+        )
         for dataset, state in run.outputs.items()
     }
     inputs = {named(dataset): state for dataset, state in run.inputs.items()}
@@ -436,15 +545,24 @@ _INSERTED = re.compile(r"\binsert\s+(?:into|overwrite)\s+(?:table\s+)?([\w.`]+)"
 
 
 def with_multi_inserts(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[RunState, ...]:
-    """Return the runs with the tables that ``FROM … INSERT … INSERT`` writes, as OpenLineage would name them.
+    """Return the runs with the tables that ``FROM … INSERT … INSERT`` writes, as OpenLineage would
+    name them.
 
     Spark runs it as a union of commands, and OpenLineage only reports what that reads.
     """
-    silent = {run.run_id: _INSERTED.findall(run.sql) for run in runs if run.plan_node == "union" and not run.outputs}
+    silent = {
+        run.run_id: _INSERTED.findall(run.sql)
+        for run in runs
+        if run.plan_node == "union" and not run.outputs
+    }
     if not any(len(tables) > 1 for tables in silent.values()):
         return runs
     known = {dataset for run in runs for dataset in (*run.inputs, *run.outputs)}
-    names = {name: dataset for dataset in known if not isinstance(name := namer.name_or_reason(dataset), str)}
+    names = {
+        name: dataset
+        for dataset in known
+        if not isinstance(name := namer.name_or_reason(dataset), str)
+    }
     tables = {name.name.lower(): dataset for name, dataset in names.items() if "/" not in name.name}
     platforms = [*{name.platform for name in names if "/" not in name.name}]
 
@@ -467,9 +585,12 @@ def with_multi_inserts(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple
 def with_known_columns(run: RunState) -> RunState:
     """Return the run without column lineage from columns that its inputs do not have.
 
-    A database computes an aggregate (``sum``) itself, and Iceberg names the file of a row (``_file``).
+    A database computes an aggregate (``sum``) itself, and Iceberg names the file of a row
+    (``_file``).
     """
-    with_columns = [(dataset, state) for dataset, state in run.outputs.items() if state.columns is not None]
+    with_columns = [
+        (dataset, state) for dataset, state in run.outputs.items() if state.columns is not None
+    ]
     if not with_columns:
         return run
     known = {
@@ -480,7 +601,8 @@ def with_known_columns(run: RunState) -> RunState:
     outputs = {
         dataset: structs.replace(state, columns=columns)
         for dataset, state in in_time(with_columns)
-        if state.columns is not None and (columns := state.columns.within(known)) is not state.columns
+        if state.columns is not None
+        and (columns := state.columns.within(known)) is not state.columns
     }
     return structs.replace(run, outputs=run.outputs | outputs) if outputs else run
 
@@ -491,7 +613,8 @@ def with_known_columns(run: RunState) -> RunState:
 def with_whole_folders(application: Application) -> Application:
     """Return the application with whole folders of micro-batches' files and of spark.ml's models.
 
-    The parts of a model have other names in each run. A file that a batch names, too, is the static side of a join.
+    The parts of a model have other names in each run. A file that a batch names, too, is the static
+    side of a join.
     """
     batches = [run.reported or run for run in application.runs if not run.is_streaming]
     static = {dataset for run in batches for dataset in run.inputs}
@@ -499,7 +622,10 @@ def with_whole_folders(application: Application) -> Application:
 
     def named(dataset: DatasetId, *, is_streaming: bool) -> DatasetId:
         for model in folders_around(dataset) if models else ():
-            if model in models and dataset.name[len(model.name) + 1 :].partition("/")[0] in _PARTS_OF_MODEL:
+            if (
+                model in models
+                and dataset.name[len(model.name) + 1 :].partition("/")[0] in _PARTS_OF_MODEL
+            ):
                 return model
         return _folder_of_file(dataset) if is_streaming and dataset not in static else dataset
 
@@ -508,13 +634,16 @@ def with_whole_folders(application: Application) -> Application:
 
 
 def _folder_of_file(dataset: DatasetId) -> DatasetId:
-    """Return the folder of a data file, above the folders of its partition; else the dataset itself."""
+    """Return the folder of a data file, above the folders of its partition; else the dataset
+    itself.
+    """
     folder, _, name = dataset.name.rpartition("/")
     folder = without_partition_folders(folder)
     return dataset._replace(name=folder) if folder and DATA_FILE.fullmatch(name) else dataset
 
 
-# spark.ml names each stage of a pipeline by its number, its class and a random id, and has a folder for each.
+# spark.ml names each stage of a pipeline by its number, its class and a random id, and has a folder
+# for each.
 _STAGE = re.compile(
     r"(?P<model>.+?)(?P<part>/(?:bestModel|estimator|subModels/\w+/\d+))?/stages/\d+_[A-Za-z]\w*_[0-9a-f]{12}(?:/.*)?"
 )
@@ -524,7 +653,9 @@ _PARTS_OF_MODEL = ("metadata", "data", "stages", "bestModel", "estimator", "eval
 def _models(runs: Iterable[RunState]) -> set[DatasetId]:
     """Return the folders of the models that runs read or wrote parts of."""
     datasets = {dataset for run in runs for dataset in chain(run.inputs, run.outputs)}
-    touched = {each for each in datasets if "/stages/" in each.name or each.name.endswith("/metadata")}
+    touched = {
+        each for each in datasets if "/stages/" in each.name or each.name.endswith("/metadata")
+    }
     return {model for dataset in touched if (model := _model_of(dataset, touched)) is not None}
 
 
@@ -536,7 +667,11 @@ def _model_of(dataset: DatasetId, touched: Collection[DatasetId]) -> DatasetId |
     model = dataset._replace(name=stage["model"])
     # A user's own folder may have such a name.
     is_tuned = stage["part"] and dataset._replace(name=f"{model.name}/metadata") in touched
-    return model if is_tuned or not stage["part"] else dataset._replace(name=f"{model.name}{stage['part']}")
+    return (
+        model
+        if is_tuned or not stage["part"]
+        else dataset._replace(name=f"{model.name}{stage['part']}")
+    )
 
 
 def _with_folders(run: RunState) -> RunState:
@@ -545,11 +680,17 @@ def _with_folders(run: RunState) -> RunState:
     Files with names of their own take the place of the folder, as the job listed them.
     """
     outside = [
-        dataset for _, state in in_time(run.written) for dataset in state.column_inputs if dataset not in run.inputs
+        dataset
+        for _, state in in_time(run.written)
+        for dataset in state.column_inputs
+        if dataset not in run.inputs
     ]
     if not outside:
         return run
-    folders = ((dataset, next(filter(run.inputs.__contains__, folders_around(dataset)), None)) for dataset in outside)
+    folders = (
+        (dataset, next(filter(run.inputs.__contains__, folders_around(dataset)), None))
+        for dataset in outside
+    )
     listed = {dataset: folder for dataset, folder in folders if folder is not None}
     by_folder: dict[DatasetId, list[DatasetId]] = {}
     for file, folder in listed.items() if not run.is_streaming else ():
@@ -559,7 +700,11 @@ def _with_folders(run: RunState) -> RunState:
     named = {path for files in lists for path in named_paths(file.name for file in files)}
     own = {file: folder for file, folder in listed.items() if file.name in named}
     if own:
-        inputs = {dataset: state for dataset, state in run.inputs.items() if dataset not in own.values()}
-        run = structs.replace(run, inputs=inputs | {file: run.inputs[folder] for file, folder in own.items()})
+        inputs = {
+            dataset: state for dataset, state in run.inputs.items() if dataset not in own.values()
+        }
+        run = structs.replace(
+            run, inputs=inputs | {file: run.inputs[folder] for file, folder in own.items()}
+        )
     rest = {file: folder for file, folder in listed.items() if file not in own}
     return renamed(run, lambda dataset: rest.get(dataset, dataset)) if rest else run

@@ -1,4 +1,5 @@
-"""Evidence of a job's edges: which queries gave each edge, and why a dataset that events name is not an edge.
+"""Evidence of a job's edges: which queries gave each edge, and why a dataset that events name is
+not an edge.
 
 See the conversion rules, section 7.7.
 """
@@ -20,12 +21,19 @@ from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.runs.fold import DROP, NOT_WRITTEN, RunState
 
-EVENT, STATEMENT, SPARK_PLAN, STREAMING_PROGRESS = "EVENT", "STATEMENT", "SPARK_PLAN", "STREAMING_PROGRESS"
+EVENT, STATEMENT, SPARK_PLAN, STREAMING_PROGRESS = (
+    "EVENT",
+    "STATEMENT",
+    "SPARK_PLAN",
+    "STREAMING_PROGRESS",
+)
 """Values of the property ``source`` of an edge. DataHub's own UI writes ``UI`` there."""
 BOTH = f"{EVENT}, {SPARK_PLAN}"
 """Value if events and plans name the dataset."""
 STATEMENT_PROPERTY = "statement."
-"""Prefix of the job properties that hold the statements of queries; the id of the statement follows."""
+"""Prefix of the job properties that hold the statements of queries; the id of the statement
+follows.
+"""
 _MOST_QUERIES = 20
 _MOST_STATEMENTS = 200
 _LONGEST_STATEMENT = 20_000
@@ -39,8 +47,10 @@ _UrnOf = Callable[[DatasetId], str | None]
 class Evidence(msgspec.Struct):
     """Evidence of the edges of one job.
 
-    :param with_queries: name the queries of each edge; else only executions in Spark's UI that no event reports.
-    :ivar statements: each statement once, by id, without secrets; else the query's name in OpenLineage's events.
+    :param with_queries: name the queries of each edge; else only executions in Spark's UI that no
+        event reports.
+    :ivar statements: each statement once, by id, without secrets; else the query's name in
+        OpenLineage's events.
     """
 
     with_queries: bool = True
@@ -48,7 +58,9 @@ class Evidence(msgspec.Struct):
     _ids: dict[str, str] = {}
 
     def properties(self, touched: Touched) -> dict[str, dict[str, str]]:
-        """Return the properties of edges by URN, the best source and the queries, of all reads or of all writes."""
+        """Return the properties of edges by URN, the best source and the queries, of all reads or
+        of all writes.
+        """
         queries: dict[str, dict[str, None]] = {}
         sources: dict[str, set[str]] = {}
         reported: set[str] = set()
@@ -64,19 +76,29 @@ class Evidence(msgspec.Struct):
                 else:
                     reported.add(urn)
         kind = "queries" if self.with_queries else "executions"
-        listed = {urn: _listed(kind, list(each)) for urn, each in queries.items() if urn not in reported}
-        return {urn: {"source": _best(named), **listed.get(urn, {})} for urn, named in sources.items()}
+        listed = {
+            urn: _listed(kind, list(each)) for urn, each in queries.items() if urn not in reported
+        }
+        return {
+            urn: {"source": _best(named), **listed.get(urn, {})} for urn, named in sources.items()
+        }
 
     def _query(self, run: RunState) -> str:
         """Return the ids of a query and of its statement, or that of its execution in Spark's UI."""
-        return f"{run.run_id} {self._statement(run)}".rstrip() if self.with_queries else run.job_name.rpartition("_")[2]
+        return (
+            f"{run.run_id} {self._statement(run)}".rstrip()
+            if self.with_queries
+            else run.job_name.rpartition("_")[2]
+        )
 
     def _statement(self, run: RunState) -> str:
         """Return the id of what a query did, and keep its text; empty if there are too many."""
         text = run.sql.strip() or run.job_name.partition(".")[2] or run.job_name
         if text not in self._ids:
             clean = cut(redact_text(text, _LONGEST_STATEMENT), _LONGEST_STATEMENT)
-            identity = hashlib.sha256(clean.encode(errors="backslashreplace")).hexdigest()[:_ID_LENGTH]
+            identity = hashlib.sha256(clean.encode(errors="backslashreplace")).hexdigest()[
+                :_ID_LENGTH
+            ]
             has_room = len(self.statements) < _MOST_STATEMENTS
             self._ids[text] = identity if identity in self.statements or has_room else ""
             if self._ids[text]:
@@ -138,7 +160,8 @@ def rejected_edges(
     in_flight: Collection[str],
     phantoms: Collection[DatasetId],
 ) -> Iterator[RejectedEdge]:
-    """Yield the datasets that events name as inputs or outputs of queries but that are not edges, with the reasons.
+    """Yield the datasets that events name as inputs or outputs of queries but that are not edges,
+    with the reasons.
 
     :param reported: the runs with the names in their events.
     :param runs: the same runs under the last names of datasets.
@@ -170,7 +193,10 @@ def _phantom(run: RunState) -> tuple[str, str]:
     """Return why a phantom read of a run is not an edge."""
     if run.job_type != RDD_JOB:
         return "it is the folder of a file whose rows an RDD gave, and not the file", "section 7.3"
-    return "only a job of RDDs reads it, to list files or to read back what the application wrote", "Deviation 5"
+    return (
+        "only a job of RDDs reads it, to list files or to read back what the application wrote",
+        "Deviation 5",
+    )
 
 
 def _whole_queries(run: RunState, in_flight: Collection[str]) -> _Rejected:
@@ -178,14 +204,20 @@ def _whole_queries(run: RunState, in_flight: Collection[str]) -> _Rejected:
     if run.reported is not None:
         reason = "it is read only to list files or to know their schema", "Deviation 5"
         if run.refused:
-            reason = "Spark refused or failed to do the write, whatever the query's own events say", "section 7.1"
+            reason = (
+                "Spark refused or failed to do the write, whatever the query's own events say",
+                "section 7.1",
+            )
         yield from (("input", dataset, *reason) for dataset in run.reported.inputs)
         yield from (("output", dataset, *reason) for dataset in run.reported.outputs)
     elif run.failure:
         yield from (
-            ("input", dataset, "the query failed, and the job went on", "Deviation 10") for dataset in run.inputs
+            ("input", dataset, "the query failed, and the job went on", "Deviation 10")
+            for dataset in run.inputs
         )
-        yield from (("output", dataset, "the query failed", "Deviation 10") for dataset in run.outputs)
+        yield from (
+            ("output", dataset, "the query failed", "Deviation 10") for dataset in run.outputs
+        )
     elif run.job_type in in_flight and not run.ended:
         reason = "the query was running when the application ended", "section 7.1"
         yield from (("output", dataset, *reason) for dataset in run.outputs)
@@ -199,17 +231,33 @@ def _not_written(run: RunState) -> _Rejected:
         if dataset in written:
             continue
         if dataset not in changed:
-            yield "output", dataset, "it only passes its input on, and materialises nothing", "section 4.1"
+            yield (
+                "output",
+                dataset,
+                "it only passes its input on, and materialises nothing",
+                "section 4.1",
+            )
         elif state.lifecycle in NOT_WRITTEN:
             change = "dropped" if state.lifecycle == DROP else "renamed"
             yield "output", dataset, f"the table was {change}, not written", "Deviation 9"
         else:
-            yield "output", dataset, "the query creates or alters the table, and puts no data into it", "section 7.1"
+            yield (
+                "output",
+                dataset,
+                "the query creates or alters the table, and puts no data into it",
+                "section 7.1",
+            )
 
 
 def _under_other_names(run: RunState, renamed: RunState) -> _Rejected:
     """Yield the datasets that count under another name in the end."""
-    above = {folder for name in (*renamed.inputs, *renamed.outputs) for folder in parent_folders(name.name)}
+    above = {
+        folder
+        for name in (*renamed.inputs, *renamed.outputs)
+        for folder in parent_folders(name.name)
+    }
     for dataset in (dataset for dataset in run.inputs if dataset not in renamed.inputs):
         yield "input", dataset, *(_LISTED if dataset.name in above else _RENAMED)
-    yield from (("output", dataset, *_RENAMED) for dataset in run.outputs if dataset not in renamed.outputs)
+    yield from (
+        ("output", dataset, *_RENAMED) for dataset in run.outputs if dataset not in renamed.outputs
+    )

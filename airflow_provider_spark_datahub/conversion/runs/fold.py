@@ -1,6 +1,7 @@
 """State of runs and applications, folded from their events (conversion rules, section 7).
 
-An application may have a million micro-batches: what has been reported of a running one is discarded.
+An application may have a million micro-batches: what has been reported of a running one is
+discarded.
 """
 
 from __future__ import annotations
@@ -49,8 +50,12 @@ _NON_MATERIALISING = tuple(
 )
 # Roots of plans that give the rows of a cached table to the driver or to a checkpoint.
 _SCANS = ("batch_scan", "columnar_to_row", "in_memory_table_scan", "scan_")
-# Spark's own jobs: it reads footers, infers a schema, or reads the first lines of a CSV file as text.
-_LISTINGS = (".map_partitions_parallel_collection", ".map_partitions_sql_execution_map_partitions_file_scan")
+# Spark's own jobs: it reads footers, infers a schema, or reads the first lines of a CSV file as
+# text.
+_LISTINGS = (
+    ".map_partitions_parallel_collection",
+    ".map_partitions_sql_execution_map_partitions_file_scan",
+)
 _FIRST_LINES = frozenset({"collect_limit", "deserialize_to_object"})
 # Methods whose jobs these are, if Python names its method.
 _READERS = frozenset({"", "csv", "json", "load", "orc", "parquet", "xml"})
@@ -58,11 +63,22 @@ DROP, RENAME = "DROP", "RENAME"
 # Roots of plans that write tables of catalogues, as the names of queries spell them.
 _WRITE_NODES = frozenset(
     {
-        *(f"{atomic}{verb}_table_as_select" for atomic in ("", "atomic_") for verb in ("create", "replace")),
-        *("append_data", "overwrite_by_expression", "overwrite_partitions_dynamic", "replace_data", "write_delta"),
+        *(
+            f"{atomic}{verb}_table_as_select"
+            for atomic in ("", "atomic_")
+            for verb in ("create", "replace")
+        ),
+        *(
+            "append_data",
+            "overwrite_by_expression",
+            "overwrite_partitions_dynamic",
+            "replace_data",
+            "write_delta",
+        ),
     }
 )
-# A write within such a query, through the older interface of data sources: Delta's CREATE OR REPLACE TABLE AS SELECT.
+# A write within such a query, through the older interface of data sources: Delta's CREATE OR
+# REPLACE TABLE AS SELECT.
 _V1 = "_exec_v1"
 # Commands that create or alter a table without new data.
 _CATALOG_NODES = (
@@ -78,7 +94,8 @@ NOT_WRITTEN = frozenset({DROP, RENAME})
 """Values of the ``lifecycleStateChange`` facet for tables that were not written (Deviation 9)."""
 
 
-# A job has many states, none in a reference cycle: the garbage collector does not have to visit them.
+# A job has many states, none in a reference cycle: the garbage collector does not have to visit
+# them.
 class DatasetState(msgspec.Struct, gc=False):
     """State of a dataset in one run. The last event with a facet wins.
 
@@ -86,14 +103,19 @@ class DatasetState(msgspec.Struct, gc=False):
     :param partitions: the written partitions, if the producer reports them.
     :param layer: format of a table, such as ``iceberg``, if the producer reports it.
     :param version: the version that the run read first, or wrote last, if the producer names it.
-    :param replaces: Iceberg's report or Spark's plan says that the dataset holds nothing but what the run wrote.
-    :param scans: snapshots of an Iceberg table that the run read, as its reports name them, or versions in plans.
+    :param replaces: Iceberg's report or Spark's plan says that the dataset holds nothing but what
+        the run wrote.
+    :param scans: snapshots of an Iceberg table that the run read, as its reports name them, or
+        versions in plans.
     :param amounts: what each scan read.
-    :param is_resolved: Spark's plan shows where all of its columns come from, also those of constants.
+    :param is_resolved: Spark's plan shows where all of its columns come from, also those of
+        constants.
     :param gap: why Spark's plan does not show where its rows come from.
-    :param in_catalog: a catalogue or a table format describes it: its own ingestion knows more of it.
+    :param in_catalog: a catalogue or a table format describes it: its own ingestion knows more of
+        it.
     :param is_metadata: the run used one of the table's metadata tables, which have other columns.
-    :param metadata: facets of its metadata by name, each with the index of its event; ``None`` if there are none.
+    :param metadata: facets of its metadata by name, each with the index of its event; ``None`` if
+        there are none.
     """
 
     schema: bytes | None = None
@@ -114,7 +136,9 @@ class DatasetState(msgspec.Struct, gc=False):
     gap: str = ""
     metadata: dict[str, tuple[int, JsonObject]] | None = None
 
-    def add_reads(self, scans: tuple[int | float, ...], amounts: tuple[OutputStatistics, ...]) -> None:
+    def add_reads(
+        self, scans: tuple[int | float, ...], amounts: tuple[OutputStatistics, ...]
+    ) -> None:
         """Add what a scan, or another run with equal content, read."""
         if scans:
             self.scans = tuple(dict.fromkeys((*self.scans, *scans)))[-MOST_VERSIONS:]
@@ -134,9 +158,15 @@ class DatasetState(msgspec.Struct, gc=False):
 
     @property
     def missing_columns(self) -> list[str]:
-        """Names of the fields in the schema that have none, in their order: no others if a plan shows all sources."""
+        """Names of the fields in the schema that have none, in their order: no others if a plan
+        shows all sources.
+        """
         known = self.direct_columns
-        return [column for column in field_names(self.schema) if column not in known and not self.is_resolved]
+        return [
+            column
+            for column in field_names(self.schema)
+            if column not in known and not self.is_resolved
+        ]
 
     @property
     def lower_names(self) -> frozenset[str]:
@@ -150,7 +180,9 @@ _LARGEST_ID = 2.0**63
 
 def _reads(input_facets: Facets) -> tuple[tuple[int | float, ...], tuple[OutputStatistics, ...]]:
     snapshot = input_facets["icebergScanReport"].get("snapshotId")
-    scans = (snapshot,) if isinstance(snapshot, int | float) and abs(snapshot) <= _LARGEST_ID else ()
+    scans = (
+        (snapshot,) if isinstance(snapshot, int | float) and abs(snapshot) <= _LARGEST_ID else ()
+    )
     return scans, (OutputStatistics.read(input_facets, "inputStatistics"),)
 
 
@@ -160,7 +192,10 @@ def _spark_properties(run_facets: Facets) -> JsonObject:
 
 def _replaces(output_facets: Facets) -> bool:
     counts = as_object(output_facets["icebergCommitReport"].get("commitMetrics"))
-    pairs = [(counts.get(f"added{what}"), counts.get(f"total{what}")) for what in ("DataFiles", "Records")]
+    pairs = [
+        (counts.get(f"added{what}"), counts.get(f"total{what}"))
+        for what in ("DataFiles", "Records")
+    ]
     return all(isinstance(added, int | float) and 0 < added == total for added, total in pairs)
 
 
@@ -172,9 +207,12 @@ class RunState(msgspec.Struct, gc=False):
     :param refused: it wrote nothing; :attr:`outputs` is without those that its events name.
     :param reported: the refused run as its events describe it.
     :param is_logged: its events are made from Spark's own event log.
-    :param sources: what names its datasets, if a plan in Spark's event log does: see :mod:`.evidence`.
-    :param overruled: ``input`` or ``output``, and a dataset that its events name so, but not its plan.
-    :param properties: the properties of its events, each with the index of the first event that has them.
+    :param sources: what names its datasets, if a plan in Spark's event log does: see
+        :mod:`.evidence`.
+    :param overruled: ``input`` or ``output``, and a dataset that its events name so, but not its
+        plan.
+    :param properties: the properties of its events, each with the index of the first event that has
+        them.
     """
 
     run_id: str
@@ -223,7 +261,9 @@ class RunState(msgspec.Struct, gc=False):
 
     @property
     def plan_node(self) -> str:
-        """The root of the query's plan, as OpenLineage names a query: ``<application>.<plan node>[.<dataset>]``."""
+        """The root of the query's plan, as OpenLineage names a query: ``<application>.<plan
+        node>[.<dataset>]``.
+        """
         return self.job_name.split(".", 2)[1] if "." in self.job_name else ""
 
     @property
@@ -233,32 +273,44 @@ class RunState(msgspec.Struct, gc=False):
 
     @property
     def is_query(self) -> bool:
-        """Return whether it is a Spark query or RDD job, which belongs to the application in its parent facet."""
+        """Return whether it is a Spark query or RDD job, which belongs to the application in its
+        parent facet.
+        """
         return self.job_type in QUERY_TYPES
 
     @property
     def changed(self) -> Collection[tuple[DatasetId, DatasetState]]:
-        """The outputs that the run wrote, dropped or renamed, without those that it only passed through."""
+        """The outputs that the run wrote, dropped or renamed, without those that it only passed
+        through.
+        """
         return () if self.passes_through else self.outputs.items()
 
     @property
     def passes_through(self) -> bool:
-        """Return whether it names inputs as outputs, but materialises nothing: a job of RDDs, or a scan of a cache.
+        """Return whether it names inputs as outputs, but materialises nothing: a job of RDDs, or a
+        scan of a cache.
 
-        OpenLineage names the cached table as the output of ``cache().collect()``, without a change and statistics.
+        OpenLineage names the cached table as the output of ``cache().collect()``, without a change
+        and statistics.
         """
         if self.job_type == RDD_JOB:
-            read, passed = ({dataset.name for dataset in datasets} for datasets in (self.inputs, self.outputs))
+            read, passed = (
+                {dataset.name for dataset in datasets} for datasets in (self.inputs, self.outputs)
+            )
             return self.job_name.endswith(_NON_MATERIALISING) and read == passed
         states, is_scan = (
             self.outputs.values(),
             self.plan_node.startswith(_SCANS) and self.outputs.keys() <= self.inputs.keys(),
         )
-        return is_scan and not any(state.lifecycle or state.statistics != NOT_COUNTED for state in states)
+        return is_scan and not any(
+            state.lifecycle or state.statistics != NOT_COUNTED for state in states
+        )
 
     @property
     def is_listing(self) -> bool:
-        """Return whether it only reads footers or the first lines of files, so that Spark knows their schema."""
+        """Return whether it only reads footers or the first lines of files, so that Spark knows
+        their schema.
+        """
         if self.outputs or self.job_property("jobCallSite").partition(" ")[0] not in _READERS:
             return False
         if self.job_type == RDD_JOB:
@@ -281,8 +333,8 @@ class RunState(msgspec.Struct, gc=False):
     def moments(self) -> Iterator[tuple[str, int]]:
         """When it began and ended, the start first, in ms since the epoch.
 
-        OpenLineage takes its times from Spark's events, so a run belongs to the execution that began or ended in the
-        same millisecond.
+        OpenLineage takes its times from Spark's events, so a run belongs to the execution that
+        began or ended in the same millisecond.
         """
         if self.started and self.start_ms is not None:
             yield "start", self.start_ms
@@ -292,7 +344,8 @@ class RunState(msgspec.Struct, gc=False):
     def is_known_until(self, log_ms: int | None) -> bool:
         """Return whether Spark's event log is read up to the latest event of the run.
 
-        :param log_ms: time of the last entry that was read, in ms since the epoch; ``None`` if no log is read.
+        :param log_ms: time of the last entry that was read, in ms since the epoch; ``None`` if no
+            log is read.
         """
         if log_ms is None or self.job_type == APPLICATION:
             return True
@@ -300,20 +353,28 @@ class RunState(msgspec.Struct, gc=False):
         return latest_ms is not None and latest_ms <= log_ms
 
     def is_final(self, log_ms: int | None) -> bool:
-        """Return whether no later event or log entry will change this query. An RDD job often sends no end.
+        """Return whether no later event or log entry will change this query. An RDD job often sends
+        no end.
 
         :param log_ms: as in :meth:`is_known_until`.
         """
-        return self.is_query and (self.ended or self.job_type == RDD_JOB) and self.is_known_until(log_ms)
+        return (
+            self.is_query
+            and (self.ended or self.job_type == RDD_JOB)
+            and self.is_known_until(log_ms)
+        )
 
     def certain(self) -> RunState:
         """Return the run with the inputs and outputs that its end cannot take back."""
         inputs = {} if self.job_type == RDD_JOB or self.is_listing else self.inputs
-        return structs.replace(self, inputs=inputs, outputs=dict(self.changed) if self.ended else {})
+        return structs.replace(
+            self, inputs=inputs, outputs=dict(self.changed) if self.ended else {}
+        )
 
 
 def _is_of_catalog(plan_node: str) -> bool:
-    # ``create_table_as_select`` is the command of a catalogue that cannot stage a table: it writes rows.
+    # ``create_table_as_select`` is the command of a catalogue that cannot stage a table: it writes
+    # rows.
     return plan_node.startswith(_CATALOG_NODES) and not plan_node.endswith("_as_select")
 
 
@@ -339,21 +400,31 @@ class Application:
 
     @property
     def details(self) -> RunDetails:
-        """Details of the application's run, completed by those of its queries; failed queries come first."""
+        """Details of the application's run, completed by those of its queries; failed queries come
+        first.
+        """
         own = self.own_run
-        others = sorted((run for run in self.runs if run is not own), key=lambda run: not run.failure)
-        return RunDetails.merged(own.details if own is not None else None, (run.details for run in others))
+        others = sorted(
+            (run for run in self.runs if run is not own), key=lambda run: not run.failure
+        )
+        return RunDetails.merged(
+            own.details if own is not None else None, (run.details for run in others)
+        )
 
     @property
     def unreported_queries(self) -> tuple[str, ...]:
-        """The successful queries that wrote a table which no event names, each as ``<plan node>.<table>``.
+        """The successful queries that wrote a table which no event names, each as ``<plan
+        node>.<table>``.
 
-        OpenLineage names a query ``<application>.<plan node>.<table>`` even if it finds no dataset for the table.
+        OpenLineage names a query ``<application>.<plan node>.<table>`` even if it finds no dataset
+        for the table.
         """
         silent: dict[str, str] = {}
         reported = set[str]()
         for run in self.runs:
-            _, node, table = run.job_name.rsplit(".", 2) if run.job_name.count(".") > 1 else ("", "", "")
+            _, node, table = (
+                run.job_name.rsplit(".", 2) if run.job_name.count(".") > 1 else ("", "", "")
+            )
             if node.removesuffix(_V1) not in _WRITE_NODES:
                 continue
             if run.outputs:
@@ -371,13 +442,16 @@ class Application:
     def without_columns_of_changes(self, feeds: Collection[DatasetId] = ()) -> Application:
         """Return the application without the columns that Delta adds to the changes of a table.
 
-        :param feeds: tables with a change feed, as Spark's event log shows. Others have one if a write shows the table.
+        :param feeds: tables with a change feed, as Spark's event log shows. Others have one if a
+            write shows the table.
         """
 
         def is_read(state: DatasetState) -> bool:
             return not state.layer and state.lower_names >= CHANGE_COLUMNS
 
-        read = {dataset for run in self.runs for dataset, state in run.inputs.items() if is_read(state)}
+        read = {
+            dataset for run in self.runs for dataset, state in run.inputs.items() if is_read(state)
+        }
         if not read:
             return self
         written = {
@@ -386,11 +460,17 @@ class Application:
             for dataset, state in run.outputs.items()
             if state.layer == "delta" and state.schema is not None
         }
-        found = {item for item in read if item in feeds or ((item, True) in written and (item, False) not in written)}
+        found = {
+            item
+            for item in read
+            if item in feeds or ((item, True) in written and (item, False) not in written)
+        }
 
         def own(run: RunState) -> RunState:
             inputs = {
-                dataset: structs.replace(state, schema=DatasetFacets.without_change_columns(state.schema))
+                dataset: structs.replace(
+                    state, schema=DatasetFacets.without_change_columns(state.schema)
+                )
                 for dataset, state in run.inputs.items()
                 if dataset in found and state.schema is not None and is_read(state)
             }
@@ -401,16 +481,19 @@ class Application:
     def certain(self, log_ms: int | None = None) -> Application | None:
         """Return the application with the inputs and outputs that its end cannot take back.
 
-        Left out are the outputs of a running query, which may fail (Deviation 10); the reads of an RDD job, which a
-        later query may show to be a file listing (Deviation 5); and queries that Spark's event log does not have yet.
-        The end removes an edge that changes anyway, as if a table is renamed: see :func:`.aspects.retractions`.
+        Left out are the outputs of a running query, which may fail (Deviation 10); the reads of an
+        RDD job, which a later query may show to be a file listing (Deviation 5); and queries that
+        Spark's event log does not have yet. The end removes an edge that changes anyway, as if a
+        table is renamed: see :func:`.aspects.retractions`.
 
         :param log_ms: as in :meth:`RunState.is_known_until`.
         :returns: ``None`` if the application's name may still change.
         """
         if not any(run.app_name for run in self.runs):
             return None
-        return replace(self, runs=tuple(run.certain() for run in self.runs if run.is_known_until(log_ms)))
+        return replace(
+            self, runs=tuple(run.certain() for run in self.runs if run.is_known_until(log_ms))
+        )
 
 
 def _endings(table: str) -> Iterator[str]:
@@ -422,7 +505,9 @@ def _endings(table: str) -> Iterator[str]:
 
 
 class Fold:
-    """Fold of a stream of events into runs. Its memory grows with the number of runs and their distinct content."""
+    """Fold of a stream of events into runs. Its memory grows with the number of runs and their
+    distinct content.
+    """
 
     def __init__(self, settings: LineageSettings, symlinks: Symlinks | None = None) -> None:
         self._settings = settings
@@ -463,12 +548,15 @@ class Fold:
         was_ended, run.ended = run.ended, run.ended or event.type in TERMINAL_TYPES
         if event.type in FAILED_TYPES:
             run.failure = event.type
-        run.properties.setdefault(PropertyLayers.of(event, spark_plan=settings.capture_spark_plan), index)
+        run.properties.setdefault(
+            PropertyLayers.of(event, spark_plan=settings.capture_spark_plan), index
+        )
         if texts.owner_names or texts.tags:
             run.owners = tuple(dict.fromkeys((*run.owners, *texts.owner_names)))
             run.tags = tuple(dict.fromkeys((*run.tags, *texts.tags)))
         last_run, last_event = self._last
-        # Nothing came in between: the same datasets again change nothing, but only the end counts rows.
+        # Nothing came in between: the same datasets again change nothing, but only the end counts
+        # rows.
         known = last_event is not None and last_event.has_datasets_of(event)
         if last_run is not run or not known or (event.type == "COMPLETE" and not was_ended):
             self._add_datasets(run, event, index)
@@ -477,16 +565,25 @@ class Fold:
 
     def _add_datasets(self, run: RunState, event: RunEvent, index: int) -> None:
         is_complete = event.type == "COMPLETE"
-        properties = event.run_facets.once(_spark_properties) if run.is_query and not run.is_logged else None
+        properties = (
+            event.run_facets.once(_spark_properties) if run.is_query and not run.is_logged else None
+        )
         for dataset in in_time(event.inputs):
             state = self._add_dataset(run.inputs, dataset, index, properties)
             state.version = state.version or dataset.version
             if is_complete:
                 state.add_reads(*dataset.input_facets.once(_reads))
         for dataset in in_time(event.outputs):
-            state, written = self._add_dataset(run.outputs, dataset, index, properties), dataset.output_facets
+            state, written = (
+                self._add_dataset(run.outputs, dataset, index, properties),
+                dataset.output_facets,
+            )
             run.worked = run.worked or "outputStatistics" in written.facets
-            columns = self._read_columns(dataset, event.job.facets, run.sql) if self._read_columns else None
+            columns = (
+                self._read_columns(dataset, event.job.facets, run.sql)
+                if self._read_columns
+                else None
+            )
             state.columns = columns or state.columns
             state.partitions = written.once(DatasetFacets.partitions) or state.partitions
             statistics = written.once(OutputStatistics.read)
@@ -496,7 +593,11 @@ class Fold:
             state.replaces = state.replaces or written.once(_replaces)
 
     def _add_dataset(
-        self, known: dict[DatasetId, DatasetState], dataset: EventDataset, index: int, properties: JsonObject | None
+        self,
+        known: dict[DatasetId, DatasetState],
+        dataset: EventDataset,
+        index: int,
+        properties: JsonObject | None,
     ) -> DatasetState:
         state = known.get(dataset.id)
         if state is None:
@@ -537,7 +638,10 @@ class Fold:
         groups: dict[str, list[RunState]] = {}
         for run in self._runs.values():
             groups.setdefault(self._application_of(run), []).append(run)
-        return [Application(run_id, tuple(runs), self._runs.get(run_id)) for run_id, runs in groups.items()]
+        return [
+            Application(run_id, tuple(runs), self._runs.get(run_id))
+            for run_id, runs in groups.items()
+        ]
 
     def take_applications(self) -> list[Application]:
         """Return the applications and empty the fold, so that the caller can free each one."""
@@ -546,7 +650,9 @@ class Fold:
         return taken
 
     def _application_of(self, run: RunState) -> str:
-        """Return the run id of the application: the parent's run id if the run is a query, else the run's own."""
+        """Return the run id of the application: the parent's run id if the run is a query, else the
+        run's own.
+        """
         seen = {run.run_id}
         while run.job_type != APPLICATION and run.parent_run_id and run.parent_run_id not in seen:
             parent = self._runs.get(run.parent_run_id)

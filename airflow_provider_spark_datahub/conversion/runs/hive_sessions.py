@@ -6,7 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.events import FAILED_TYPES, TERMINAL_TYPES, RunEvent, parse_time_ms
+from airflow_provider_spark_datahub.conversion.events import (
+    FAILED_TYPES,
+    TERMINAL_TYPES,
+    RunEvent,
+    parse_time_ms,
+)
 from airflow_provider_spark_datahub.conversion.facets.run import (
     HIVE_SESSION,
     ProcessInstance,
@@ -60,7 +65,8 @@ class HiveSession:
 
     def _run_events(self) -> Iterator[Proposal]:
         for activity in self.activities:
-            # GMS takes the latest event for the state: of a start and an end in one millisecond, only the end counts.
+            # GMS takes the latest event for the state: of a start and an end in one millisecond,
+            # only the end counts.
             if not activity.closed or activity.start_ms != activity.end_ms:
                 yield run_event(self.urn, activity.start_ms, "STARTED")
             if activity.closed:
@@ -69,7 +75,9 @@ class HiveSession:
                     self.urn,
                     activity.end_ms,
                     "COMPLETE",
-                    result={"type": kind, "nativeResultType": activity.result} if activity.result else None,
+                    result={"type": kind, "nativeResultType": activity.result}
+                    if activity.result
+                    else None,
                     durationMillis=activity.end_ms - activity.start_ms,
                 )
 
@@ -91,14 +99,19 @@ class _Query:
         if event.names.parent_run_id and event.names.parent_run_id != self.run_id:
             self.parent = event.names.parent_run_id
         if event.time_ms is not None:
-            self.first_ms, self.last_ms = min(self.first_ms, event.time_ms), max(self.last_ms, event.time_ms)
+            self.first_ms, self.last_ms = (
+                min(self.first_ms, event.time_ms),
+                max(self.last_ms, event.time_ms),
+            )
         self.ended = self.ended or event.type in TERMINAL_TYPES
         if event.type in FAILED_TYPES:
             self.failures.add(event.type)
 
 
 def _parent(queries: Iterable[_Query]) -> str:
-    """Return the id of the run that all queries of a session name as their parent, if they name one."""
+    """Return the id of the run that all queries of a session name as their parent, if they name
+    one.
+    """
     queries = list(queries)
     named = {query.parent for query in queries} - {query.run_id for query in queries} - {""}
     return named.pop() if len(named) == 1 else ""
@@ -107,10 +120,12 @@ def _parent(queries: Iterable[_Query]) -> str:
 class HiveSessions:
     """Collector of the sessions in a stream of events, in any order.
 
-    A session's run is named after the session id in the facet, without the job namespace, which varies by query.
+    A session's run is named after the session id in the facet, without the job namespace, which
+    varies by query.
 
     :param timeout_ms: a session without events for this long is closed.
-    :param cluster: the configured ``platform_instance``, which distinguishes Hives with the same session ids.
+    :param cluster: the configured ``platform_instance``, which distinguishes Hives with the same
+        session ids.
     :raises ValueError: if the timeout is not positive.
     """
 
@@ -120,7 +135,8 @@ class HiveSessions:
         self._timeout_ms = timeout_ms
         self._cluster = cluster
         self._queries: dict[str, _Query] = {}
-        # The earliest value of a session's property wins, so that the order of events does not matter.
+        # The earliest value of a session's property wins, so that the order of events does not
+        # matter.
         self._values: dict[str, dict[str, tuple[int, str]]] = {}
         self._latest_ms = -_NEVER
         self._parents: dict[str, str] | None = None
@@ -139,23 +155,31 @@ class HiveSessions:
     def sessions(self, known_until_ms: int | None = None) -> list[HiveSession]:
         """Return all sessions, by start and id.
 
-        :param known_until_ms: up to when there are no more events, if that is later than the last event.
+        :param known_until_ms: up to when there are no more events, if that is later than the last
+            event.
         """
-        until_ms = self._latest_ms if known_until_ms is None else max(self._latest_ms, known_until_ms)
-        sessions = [self._session(name, queries, until_ms) for name, queries in self._by_session().items()]
+        until_ms = (
+            self._latest_ms if known_until_ms is None else max(self._latest_ms, known_until_ms)
+        )
+        sessions = [
+            self._session(name, queries, until_ms) for name, queries in self._by_session().items()
+        ]
         return sorted(sessions, key=_by_start)
 
     def parent_of(self, run_id: str) -> str | None:
-        """Return the parent's URN for the run of a query; ``None`` if the run belongs to no session.
+        """Return the parent's URN for the run of a query; ``None`` if the run belongs to no
+        session.
 
-        The parent is the session, unless the query names another parent that is not the session's parent.
+        The parent is the session, unless the query names another parent that is not the session's
+        parent.
         """
         if self._parents is None:
             self._parents = {}
             for session_id, queries in self._by_session().items():
                 urn, above = self._urn(session_id), ("", _parent(queries))
                 self._parents |= {
-                    query.run_id: urn if query.parent in above else urns.dpi_urn(query.parent) for query in queries
+                    query.run_id: urn if query.parent in above else urns.dpi_urn(query.parent)
+                    for query in queries
                 }
         return self._parents.get(run_id)
 
@@ -178,7 +202,9 @@ class HiveSessions:
                 values[key] = min(values.get(key, (time_ms, value)), (time_ms, value))
 
     def _session(self, session_id: str, queries: list[_Query], until_ms: int) -> HiveSession:
-        properties = {key: value for key, (_, value) in sorted(self._values.get(session_id, {}).items())}
+        properties = {
+            key: value for key, (_, value) in sorted(self._values.get(session_id, {}).items())
+        }
         creation_ms, parent = parse_time_ms(properties.get("creationTime")), _parent(queries)
         return HiveSession(
             session_id=session_id,
@@ -192,7 +218,9 @@ class HiveSessions:
 def _activities(
     queries: Iterable[_Query], creation_ms: int | None, until_ms: int, timeout_ms: int
 ) -> Iterator[_Activity]:
-    """Yield the spans in which the session was not idle for the timeout. A failed query fails all later spans, too."""
+    """Yield the spans in which the session was not idle for the timeout. A failed query fails all
+    later spans, too.
+    """
     failures: set[str] = set()
     ended, start_ms, end_ms = False, None, 0
     timed = (query for query in queries if query.first_ms < _NEVER)
@@ -200,7 +228,11 @@ def _activities(
         first_ms = query.first_ms
         if start_ms is None:
             # The creation may be unknown, later than the first event, or before 1970.
-            start_ms = creation_ms if creation_ms is not None and 0 <= creation_ms <= first_ms else first_ms
+            start_ms = (
+                creation_ms
+                if creation_ms is not None and 0 <= creation_ms <= first_ms
+                else first_ms
+            )
         elif first_ms - end_ms >= timeout_ms:
             yield _Activity(start_ms, end_ms, _result(failures, ended), closed=True)
             start_ms = first_ms
@@ -208,7 +240,9 @@ def _activities(
         ended = ended or query.ended
         failures |= query.failures
     if start_ms is not None:
-        yield _Activity(start_ms, end_ms, _result(failures, ended), closed=until_ms - end_ms >= timeout_ms)
+        yield _Activity(
+            start_ms, end_ms, _result(failures, ended), closed=until_ms - end_ms >= timeout_ms
+        )
 
 
 def _result(failures: Iterable[str], ended: bool) -> str:

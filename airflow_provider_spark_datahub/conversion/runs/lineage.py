@@ -22,8 +22,16 @@ from msgspec import structs
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.columns.facet import DatasetColumns
 from airflow_provider_spark_datahub.conversion.columns.fine_grained import fine_grained_lineages
-from airflow_provider_spark_datahub.conversion.columns.sql import short_statement, verb_of, with_columns_of_statements
-from airflow_provider_spark_datahub.conversion.datasets import DatasetName, DatasetNamer, folders_around
+from airflow_provider_spark_datahub.conversion.columns.sql import (
+    short_statement,
+    verb_of,
+    with_columns_of_statements,
+)
+from airflow_provider_spark_datahub.conversion.datasets import (
+    DatasetName,
+    DatasetNamer,
+    folders_around,
+)
 from airflow_provider_spark_datahub.conversion.diagnostics import (
     LEFT_OUT,
     MAX_LISTED,
@@ -65,7 +73,8 @@ _BY_LIFECYCLE = {
     "RENAME": "ALTER",
     "TRUNCATE": "DELETE",
 }
-# Likewise by the first words of a statement, as in acryl-datahub's ``QueryTypeProps`` and its Delta source.
+# Likewise by the first words of a statement, as in acryl-datahub's ``QueryTypeProps`` and its Delta
+# source.
 _BY_STATEMENT = {
     "CREATE": "CREATE",
     "DELETE": "DELETE",
@@ -106,13 +115,19 @@ class Operation(msgspec.Struct, frozen=True):
             same[0],
             time_ms=max(operation.time_ms for operation in same),
             statistics=reduce(OutputStatistics.plus, (operation.statistics for operation in same)),
-            previous=tuple(dict.fromkeys(chain.from_iterable(operation.previous for operation in same))),
-            partitions=tuple(dict.fromkeys(chain.from_iterable(operation.partitions for operation in same))),
+            previous=tuple(
+                dict.fromkeys(chain.from_iterable(operation.previous for operation in same))
+            ),
+            partitions=tuple(
+                dict.fromkeys(chain.from_iterable(operation.partitions for operation in same))
+            ),
         )
 
 
 def operations_of(runs: Collection[RunState], namer: DatasetNamer) -> list[Operation]:
-    """Return the operations of the runs that ended well, by dataset and time: one for each dataset and kind."""
+    """Return the operations of the runs that ended well, by dataset and time: one for each dataset
+    and kind.
+    """
     by_run: dict[tuple[str, str], Operation] = {}
     surrounding = outer_runs(runs)
     for run in runs:
@@ -132,11 +147,15 @@ def operations_of(runs: Collection[RunState], namer: DatasetNamer) -> list[Opera
     for operation in sorted(outer, key=lambda operation: (operation.start_ms, operation.run_id)):
         by_kind.setdefault((operation.dataset, operation.kind), []).append(operation)
     joined = map(Operation.joined, by_kind.values())
-    return sorted(joined, key=lambda operation: (operation.dataset, operation.time_ms, operation.run_id))
+    return sorted(
+        joined, key=lambda operation: (operation.dataset, operation.time_ms, operation.run_id)
+    )
 
 
 def outer_runs(runs: Collection[RunState]) -> dict[str, list[RunState]]:
-    """Return the queries by which others only surround the write (CREATE OR REPLACE TABLE AS SELECT), by their ids."""
+    """Return the queries by which others only surround the write (CREATE OR REPLACE TABLE AS
+    SELECT), by their ids.
+    """
 
     def is_outer(run: RunState) -> bool:
         return run.plan_node.endswith("_as_select")
@@ -144,12 +163,18 @@ def outer_runs(runs: Collection[RunState]) -> dict[str, list[RunState]]:
     writers: dict[frozenset[DatasetId], list[RunState]] = {}
     for run in runs if any(map(is_outer, runs)) else ():
         writers.setdefault(frozenset(dataset for dataset, _ in run.written), []).append(run)
-    return dict(chain.from_iterable(inner_runs(same, is_outer).items() for same in writers.values()))
+    return dict(
+        chain.from_iterable(inner_runs(same, is_outer).items() for same in writers.values())
+    )
 
 
-def inner_runs(runs: Iterable[RunState], is_outer: Callable[[RunState], bool]) -> dict[str, list[RunState]]:
+def inner_runs(
+    runs: Iterable[RunState], is_outer: Callable[[RunState], bool]
+) -> dict[str, list[RunState]]:
     """Return the queries that ran during an outer one, with its inputs, by the id of that one."""
-    timed = sorted((run for run in runs if run.start_ms is not None and run.end_ms is not None), key=_start)
+    timed = sorted(
+        (run for run in runs if run.start_ms is not None and run.end_ms is not None), key=_start
+    )
     found = {}
     for run in filter(is_outer, timed):
         first, end_ms = bisect_left(timed, _start(run), key=_start), run.end_ms or 0
@@ -176,13 +201,17 @@ def _of_run(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:
             start_ms=run.start_ms,
             time_ms=run.end_ms,
             statistics=state.statistics,
-            previous=(former,) if state.previous is not None and (former := namer.urn(state.previous)) else (),
+            previous=(former,)
+            if state.previous is not None and (former := namer.urn(state.previous))
+            else (),
             partitions=state.partitions,
         )
 
 
 def _kind(run: RunState, state: DatasetState) -> str:
-    """Return the type that the output's lifecycle stands for, else the statement's type, else ``INSERT``."""
+    """Return the type that the output's lifecycle stands for, else the statement's type, else
+    ``INSERT``.
+    """
     if state.lifecycle:
         return _BY_LIFECYCLE.get(state.lifecycle, "UNKNOWN")
     verb = verb_of(run.sql)
@@ -192,12 +221,15 @@ def _kind(run: RunState, state: DatasetState) -> str:
 def _without_inner(same: list[Operation]) -> Iterator[Operation]:
     """Yield the operations that are not part of another.
 
-    Spark runs a CREATE TABLE AS SELECT as a query around the query that writes, and both count the same rows.
+    Spark runs a CREATE TABLE AS SELECT as a query around the query that writes, and both count the
+    same rows.
 
     :param same: operations on one dataset with the same statistics.
     """
     covered_ms = -1
-    for operation in sorted(same, key=lambda other: (other.start_ms, other.kind != "CREATE", -other.time_ms)):
+    for operation in sorted(
+        same, key=lambda other: (other.start_ms, other.kind != "CREATE", -other.time_ms)
+    ):
         if operation.statistics != NOT_COUNTED and operation.time_ms <= covered_ms:
             continue
         if operation.kind == "CREATE":
@@ -248,9 +280,11 @@ class Lineage(msgspec.Struct, gc=False):
         """Return the lineage of an application's runs.
 
         :param reported: the runs as their events describe them.
-        :param in_flight: job types of the queries that were running when the driver died if they have no end.
+        :param in_flight: job types of the queries that were running when the driver died if they
+            have no end.
         :param succeeded: the application did. The job caught the failures of its queries.
-        :param with_gaps: find the missing edges, and with ``capture_evidence`` why. A single event does not show them.
+        :param with_gaps: find the missing edges, and with ``capture_evidence`` why. A single event
+            does not show them.
         :param has_log: Spark's event log was read, too.
         """
         runs = reported = with_multi_inserts(reported, namer)
@@ -258,7 +292,9 @@ class Lineage(msgspec.Struct, gc=False):
             runs, diagnostics.column_gaps = with_columns_of_statements(runs, namer)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
         runs = under_last_names(runs, namer)
-        edges = _Edges(runs, namer, in_flight=in_flight, succeeded=succeeded, settings=settings, limit=limit)
+        edges = _Edges(
+            runs, namer, in_flight=in_flight, succeeded=succeeded, settings=settings, limit=limit
+        )
         lineage = cls(
             inputs=edges.inputs(),
             outputs=edges.outputs(),
@@ -283,7 +319,11 @@ class Lineage(msgspec.Struct, gc=False):
 
 def _query(run: RunState) -> str:
     """Return a query for people: its statement, else its name in OpenLineage's events."""
-    return repr(short_statement(run.sql)) if run.sql else run.job_name.partition(".")[2] or run.job_name
+    return (
+        repr(short_statement(run.sql))
+        if run.sql
+        else run.job_name.partition(".")[2] or run.job_name
+    )
 
 
 _INSERT = re.compile(r"\binsert\s+(?:into|overwrite)\b", re.IGNORECASE)
@@ -326,16 +366,25 @@ class _Edges:
         self._namer = namer
         self._in_flight = in_flight
         self._written: list[tuple[RunState, _Touched]] = [
-            (run, [] if run.failure or (run.job_type in in_flight and not run.ended) else run.written) for run in runs
+            (
+                run,
+                [] if run.failure or (run.job_type in in_flight and not run.ended) else run.written,
+            )
+            for run in runs
         ]
 
     def outputs(self) -> dict[str, JobDataset]:
         """Return the written datasets, by URN."""
         with_schemas = self._schemas in ("schemas", "written")
-        return self._by_urn([touched for _, written in self._written for touched in written], with_schemas=with_schemas)
+        return self._by_urn(
+            [touched for _, written in self._written for touched in written],
+            with_schemas=with_schemas,
+        )
 
     def inputs(self) -> dict[str, JobDataset]:
-        """Return the read datasets, by URN, with those that only column lineage names (Deviation 8)."""
+        """Return the read datasets, by URN, with those that only column lineage names (Deviation
+        8).
+        """
         reads, phantoms = self._reads
         read = [touched for _, read in reads for touched in read if touched[0] not in phantoms]
         return self._by_urn(read, with_schemas=self._schemas == "schemas")
@@ -358,7 +407,11 @@ class _Edges:
         statements = statements_within([run for run, _ in self._written])
 
         def named(run: RunState) -> RunState:
-            return structs.replace(run, sql=statements[run.run_id]) if run.run_id in statements else run
+            return (
+                structs.replace(run, sql=statements[run.run_id])
+                if run.run_id in statements
+                else run
+            )
 
         for datasets, touched in ((lineage.inputs, kept), (lineage.outputs, self._written)):
             queries = ((named(run), self._named(items)) for run, items in touched)
@@ -370,22 +423,35 @@ class _Edges:
         """Yield the datasets of the reported runs that are not edges, with the reasons."""
         runs = [run for run, _ in self._written]
         _, phantoms = self._reads
-        for edge in rejected_edges(reported, runs, self._namer.urn, in_flight=self._in_flight, phantoms=phantoms):
+        for edge in rejected_edges(
+            reported, runs, self._namer.urn, in_flight=self._in_flight, phantoms=phantoms
+        ):
             if edge.urn not in (lineage.inputs if edge.kind == "input" else lineage.outputs):
                 yield edge
 
     def sources(self, reported: Iterable[RunState], lineage: Lineage) -> dict[str, int]:
-        """Return the number of edges by their source, and of datasets whose queries' plans do not name them."""
+        """Return the number of edges by their source, and of datasets whose queries' plans do not
+        name them.
+        """
         datasets = (*lineage.inputs.values(), *lineage.outputs.values())
         counts = Counter(dataset.edge_properties.get("source", EVENT) for dataset in datasets)
         overruled = {self._namer.urn(dataset) for run in reported for _, dataset in run.overruled}
-        return {**counts, LEFT_OUT: len(overruled - lineage.inputs.keys() - lineage.outputs.keys() - {None})}
+        return {
+            **counts,
+            LEFT_OUT: len(overruled - lineage.inputs.keys() - lineage.outputs.keys() - {None}),
+        }
 
     def _named(self, touched: _Touched) -> Iterator[tuple[DatasetId, str]]:
-        return ((dataset, urn) for dataset, _ in touched if (urn := self._namer.urn(dataset)) is not None)
+        return (
+            (dataset, urn)
+            for dataset, _ in touched
+            if (urn := self._namer.urn(dataset)) is not None
+        )
 
     def gaps(self, *, with_columns: bool) -> Iterator[str]:
-        """Yield a sentence for each output without any input, or without direct column lineage if it is wanted."""
+        """Yield a sentence for each output without any input, or without direct column lineage if
+        it is wanted.
+        """
         _, phantoms = self._reads
         by_output: dict[str, list[tuple[RunState, DatasetState]]] = {}
         for run, written in self._written:
@@ -394,17 +460,27 @@ class _Edges:
                     by_output.setdefault(urn, []).append((run, state))
         reads = {run.run_id: not run.inputs.keys() <= phantoms for run, _ in self._written}
         for urn, writes in in_time(sorted(by_output.items())):
-            has_inputs = any(reads[run.run_id] or not phantoms.issuperset(state.column_inputs) for run, state in writes)
+            has_inputs = any(
+                reads[run.run_id] or not phantoms.issuperset(state.column_inputs)
+                for run, state in writes
+            )
             # A plan shows that there are no more: constants, and counts of rows.
             is_known = all(state.is_resolved and not state.gap for _, state in writes)
-            if is_known or (has_inputs and not (with_columns and not any(state.direct_columns for _, state in writes))):
+            if is_known or (
+                has_inputs
+                and not (with_columns and not any(state.direct_columns for _, state in writes))
+            ):
                 continue
             query = _query(writes[-1][0])
             source = "Spark's event log" if writes[-1][0].is_logged else "OpenLineage"
             reasons = "; ".join(dict.fromkeys(state.gap for _, state in writes if state.gap))
             reason = f". In Spark's plan, {reasons}" if reasons else ""
             if not has_inputs:
-                named = {dataset for run, state in writes for dataset in (*run.inputs, *state.column_inputs)}
+                named = {
+                    dataset
+                    for run, state in writes
+                    for dataset in (*run.inputs, *state.column_inputs)
+                }
                 if not named and all(_holds_its_rows(run.sql) for run, _ in writes):
                     continue
                 folders = ", ".join(sorted({dataset.name for dataset in named}))
@@ -415,11 +491,18 @@ class _Edges:
 
     def partitions(self) -> tuple[str, ...]:
         """Return the written partitions, if producers report them."""
-        partitions = {name for _, written in self._written for _, state in written for name in state.partitions}
+        partitions = {
+            name
+            for _, written in self._written
+            for _, state in written
+            for name in state.partitions
+        }
         return tuple(sorted(partitions)) if partitions else ()
 
     def columns(self) -> list[tuple[str, DatasetColumns]]:
-        """Return the column lineage of written datasets: each output's URN with the columns that one query reports."""
+        """Return the column lineage of written datasets: each output's URN with the columns that
+        one query reports.
+        """
         return [
             (urn, state.columns)
             for _, written in self._written
@@ -438,19 +521,30 @@ class _Edges:
         return read
 
     def _phantom_reads(self, reads: Sequence[tuple[RunState, _Touched]]) -> set[DatasetId]:
-        """Return the datasets that only RDD jobs read, if a query's dataset is the same or lies below (Deviation 5).
+        """Return the datasets that only RDD jobs read, if a query's dataset is the same or lies
+        below (Deviation 5).
 
-        These are file listings, schema inference, and reading back the application's own output after its first write.
+        These are file listings, schema inference, and reading back the application's own output
+        after its first write.
         """
         listed = {dataset for run, read in reads if run.job_type == RDD_JOB for dataset, _ in read}
         if not listed:
             return set()
         queries = [(run, read) for run, read in reads if run.job_type != RDD_JOB]
-        by_queries = {dataset for run, read in queries if not self._is_caught(run) for dataset, _ in read}
+        by_queries = {
+            dataset for run, read in queries if not self._is_caught(run) for dataset, _ in read
+        }
         touched = by_queries.union(*(chain(run.inputs, run.outputs) for run, _ in queries))
-        first_write_ms = {dataset: run.start_ms or 0 for run, _ in reversed(queries) for dataset in run.outputs}
+        first_write_ms = {
+            dataset: run.start_ms or 0 for run, _ in reversed(queries) for dataset in run.outputs
+        }
         of_rdds = ((run.start_ms or 0, read) for run, read in reads if run.job_type == RDD_JOB)
-        before = {dataset for ms, read in of_rdds for dataset, _ in read if ms < first_write_ms.get(dataset, 0)}
+        before = {
+            dataset
+            for ms, read in of_rdds
+            for dataset, _ in read
+            if ms < first_write_ms.get(dataset, 0)
+        }
         around = set(chain.from_iterable(map(folders_around, touched)))
         return {
             dataset
@@ -490,14 +584,24 @@ class _Edges:
         return replace(read, description=self._limit.text(read.description))
 
     def _is_file(self, dataset: JobDataset) -> bool:
-        """Return whether it is a file or folder that only its writers describe, and no part of a table."""
+        """Return whether it is a file or folder that only its writers describe, and no part of a
+        table.
+        """
         is_path, tables = self._namer.is_whole_path, self._catalogued
-        return all(is_path(name) and tables.isdisjoint((name, *folders_around(name))) for name in dataset.ids)
+        return all(
+            is_path(name) and tables.isdisjoint((name, *folders_around(name)))
+            for name in dataset.ids
+        )
 
     @cached_property
     def _catalogued(self) -> set[DatasetId]:
         """The datasets of tables."""
-        touched = (item for run, _ in self._written for items in (run.inputs, run.outputs) for item in items.items())
+        touched = (
+            item
+            for run, _ in self._written
+            for items in (run.inputs, run.outputs)
+            for item in items.items()
+        )
         return {dataset for dataset, state in touched if state.in_catalog}
 
     def _describe(self, dataset: JobDataset, facet: bytes) -> None:
@@ -516,27 +620,42 @@ class _Edges:
 
 
 def _folders_of_files(reads: Sequence[tuple[RunState, _Touched]]) -> set[DatasetId]:
-    """Return the folders that queries name in place of a file in them, as OpenLineage does for the rows of an RDD.
+    """Return the folders that queries name in place of a file in them, as OpenLineage does for the
+    rows of an RDD.
 
     No event has a schema of such a folder, and a query reads a file in the folder with its schema.
     """
     queries = [(run, read) for run, read in reads if run.job_type != RDD_JOB and not run.is_logged]
-    bare = {dataset for run, _ in queries for dataset, state in run.inputs.items() if state.schema is None}
+    bare = {
+        dataset
+        for run, _ in queries
+        for dataset, state in run.inputs.items()
+        if state.schema is None
+    }
     if not bare:
         return set()
-    described = [(run, dataset) for run, read in queries for dataset, state in read if state.schema is not None]
+    described = [
+        (run, dataset)
+        for run, read in queries
+        for dataset, state in read
+        if state.schema is not None
+    ]
     around = {
         dataset._replace(name=dataset.name.rpartition("/")[0])
         for run, dataset in described
         if "." in dataset.name.rpartition("/")[2] and not run.is_streaming
     }
-    return (bare & around).difference((dataset for _, dataset in described), *(run.outputs for run, _ in queries))
+    return (bare & around).difference(
+        (dataset for _, dataset in described), *(run.outputs for run, _ in queries)
+    )
 
 
 def _replaces(state: DatasetState, known: tuple[int, bytes] | None) -> bool:
-    """Return whether the schema of a dataset replaces the known one. The later one wins, unless it has fewer columns.
+    """Return whether the schema of a dataset replaces the known one. The later one wins, unless it
+    has fewer columns.
 
-    A query of a database reads some columns of a table, and OpenLineage reports them as the table's schema.
+    A query of a database reads some columns of a table, and OpenLineage reports them as the table's
+    schema.
     """
     if known is None:
         return True

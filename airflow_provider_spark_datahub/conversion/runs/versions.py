@@ -1,4 +1,6 @@
-"""What a run read and wrote of each dataset: versions, amounts and the schema (conversion rules, section 6)."""
+"""What a run read and wrote of each dataset: versions, amounts and the schema (conversion rules,
+section 6).
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,17 @@ from airflow_provider_spark_datahub.conversion.events import (
     as_text,
     iso_instant,
 )
-from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics, field_names
+from airflow_provider_spark_datahub.conversion.facets.dataset import (
+    NOT_COUNTED,
+    OutputStatistics,
+    field_names,
+)
 from airflow_provider_spark_datahub.conversion.interruption import in_time
-from airflow_provider_spark_datahub.conversion.runs.fold import MOST_VERSIONS, DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import (
+    MOST_VERSIONS,
+    DatasetState,
+    RunState,
+)
 from airflow_provider_spark_datahub.conversion.runs.lineage import (
     Lineage,
     Operation,
@@ -60,12 +70,16 @@ class JobUse(msgspec.Struct, gc=False):
     @property
     def columns(self) -> dict[str, str]:
         """Types of the columns by name."""
-        fields = as_objects(as_object(decompressed(self.schema)).get("fields")) if self.schema else ()
+        fields = (
+            as_objects(as_object(decompressed(self.schema)).get("fields")) if self.schema else ()
+        )
         return {as_text(field.get("name")): as_text(field.get("type")) for field in fields}
 
     @property
     def last_versions(self) -> tuple[str, ...]:
-        """The last versions that it read, or all that it wrote; :data:`UNKNOWN_VERSION` stands for others."""
+        """The last versions that it read, or all that it wrote; :data:`UNKNOWN_VERSION` stands for
+        others.
+        """
         versions = tuple(self.written or self.versions)
         is_whole = len(versions) <= MOST_VERSIONS and not (versions and self.is_partial)
         return versions if is_whole else (*versions[-MOST_VERSIONS:], UNKNOWN_VERSION)
@@ -78,17 +92,29 @@ class JobUse(msgspec.Struct, gc=False):
         :param is_whole: False if some queries are forgotten.
         """
         rows, size, _ = self.amount
-        versions = self.last_versions if is_whole or not self.versions else (*self.last_versions, UNKNOWN_VERSION)
+        versions = (
+            self.last_versions
+            if is_whole or not self.versions
+            else (*self.last_versions, UNKNOWN_VERSION)
+        )
         last = tuple(self.versions)[-1:] if self.written else versions
         parts: dict[str, Any] = {"version": ", ".join(last) or None, "rows": rows, "bytes": size}
         if self.written_ms is not None and not self.versions:
             parts |= {"version": iso_instant(self.written_ms), "inferred": True}
         parts["earlier"] = ", ".join(version for version in versions if version not in last) or None
         scans = [(scan.rows, scan.size) for scan in self.scans]
-        are_counted = is_whole and 0 < len(scans) <= MOST_VERSIONS and all(size is not None for _, size in scans)
+        are_counted = (
+            is_whole
+            and 0 < len(scans) <= MOST_VERSIONS
+            and all(size is not None for _, size in scans)
+        )
         parts |= {"scans": scans if are_counted else None, "replaces": self.replaces or None}
         known: dict[str, Any] = {name: part for name, part in parts.items() if part is not None}
-        return json.dumps(known | {"schema": _schema_hash(self.schema)} if self.schema else known) if known else ""
+        return (
+            json.dumps(known | {"schema": _schema_hash(self.schema)} if self.schema else known)
+            if known
+            else ""
+        )
 
 
 class DatasetUses:
@@ -98,12 +124,22 @@ class DatasetUses:
     """
 
     def __init__(
-        self, runs: Sequence[RunState], namer: DatasetNamer, lineage: Lineage, operations: Iterable[Operation]
+        self,
+        runs: Sequence[RunState],
+        namer: DatasetNamer,
+        lineage: Lineage,
+        operations: Iterable[Operation],
     ) -> None:
         outer = outer_runs(runs)
-        ended = [run for run in sorted(runs, key=lambda run: run.last_index) if run.ended and not run.failure]
+        ended = [
+            run
+            for run in sorted(runs, key=lambda run: run.last_index)
+            if run.ended and not run.failure
+        ]
         states = (state for run in ended for state in (*run.inputs.values(), *run.outputs.values()))
-        self._exact = {float(state.version): state.version for state in states if state.version.isdecimal()}
+        self._exact = {
+            float(state.version): state.version for state in states if state.version.isdecimal()
+        }
         self.reads: dict[str, JobUse] = {}
         self.writes: dict[str, JobUse] = {}
         self._runs, self._namer = [run for run in runs if run.run_id not in outer], namer
@@ -123,7 +159,12 @@ class DatasetUses:
                 use.scans |= dict.fromkeys(state.amounts or [NOT_COUNTED])
             for use, state in _uses(self.writes, run.written, namer, lineage.outputs):
                 version = "" if run.run_id in early else state.version
-                if state.layer == "delta" and version.isdecimal() and len(version) < 20 and run.run_id in staged:
+                if (
+                    state.layer == "delta"
+                    and version.isdecimal()
+                    and len(version) < 20
+                    and run.run_id in staged
+                ):
                     # Delta allows no other commit in between.
                     version = str(int(version) + 1)
                 use.versions = {version: None} if version else use.versions
@@ -138,17 +179,27 @@ class DatasetUses:
                 written.written_ms = max(operation.time_ms, written.written_ms or 0)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DatasetUses) and (self.reads, self.writes) == (other.reads, other.writes)
+        return isinstance(other, DatasetUses) and (self.reads, self.writes) == (
+            other.reads,
+            other.writes,
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
     @cached_property
     def hidden(self) -> frozenset[str]:
         """The inputs whose columns may reach an output without a column edge."""
-        return frozenset(urn for run in self._runs for dataset in _hidden(run) if (urn := self._namer.urn(dataset)))
+        return frozenset(
+            urn
+            for run in self._runs
+            for dataset in _hidden(run)
+            if (urn := self._namer.urn(dataset))
+        )
 
     def _versions_read(self, state: DatasetState) -> Iterator[str]:
-        """Yield what a query read. Of a scan in the past, the ``version`` facet names the latest version."""
+        """Yield what a query read. Of a scan in the past, the ``version`` facet names the latest
+        version.
+        """
         if not state.scans and state.version:
             yield state.version
         for snapshot in state.scans:
@@ -156,25 +207,33 @@ class DatasetUses:
             yield self._exact.get(float(snapshot), str(snapshot))
 
     def properties(self, *, is_whole: bool = True) -> dict[str, str]:
-        """Return a property for each dataset, ``input:<urn>`` or ``output:<urn>``, with its use as JSON.
+        """Return a property for each dataset, ``input:<urn>`` or ``output:<urn>``, with its use as
+        JSON.
 
         :param is_whole: see :meth:`JobUse.text`.
         """
         kinds = (("input", self.reads), ("output", self.writes))
-        items = ((f"{kind}:{urn}", use) for kind, uses in kinds for urn, use in sorted(uses.items()))
+        items = (
+            (f"{kind}:{urn}", use) for kind, uses in kinds for urn, use in sorted(uses.items())
+        )
         texts = ((name, use.text(is_whole=is_whole)) for name, use in items)
         return dict(islice((each for each in texts if each[1]), _MOST_DATASETS))
 
     def empty_reads(self) -> tuple[str, ...]:
-        """Return a sentence for each dataset whose queries all read no row, unless the job wrote it too."""
+        """Return a sentence for each dataset whose queries all read no row, unless the job wrote it
+        too.
+        """
         read = {urn: use.rows for urn, use in self.reads.items() if urn not in self.writes}
-        return tuple(f"read 0 rows of {urn}" for urn, rows in sorted(read.items()) if set(rows) == {0})
+        return tuple(
+            f"read 0 rows of {urn}" for urn, rows in sorted(read.items()) if set(rows) == {0}
+        )
 
 
 def _hidden(run: RunState) -> Iterator[DatasetId]:
     """Yield the inputs of a query that the column edges of one of its outputs do not cover.
 
-    What a query without outputs read may have become part of another query, as a value in the driver.
+    What a query without outputs read may have become part of another query, as a value in the
+    driver.
     """
     if not run.written and not run.is_listing:
         yield from run.inputs
@@ -210,4 +269,7 @@ def _schema_hash(schema: bytes) -> str:
 
 
 def _shape(field: Mapping[str, Any]) -> list[Any]:
-    return [[item.get("name"), item.get("type"), _shape(item)] for item in as_objects(field.get("fields"))]
+    return [
+        [item.get("name"), item.get("type"), _shape(item)]
+        for item in as_objects(field.get("fields"))
+    ]

@@ -1,7 +1,9 @@
-"""Columns of a plan by their ids, and the columns that each comes from, read from the text of expressions.
+"""Columns of a plan by their ids, and the columns that each comes from, read from the text of
+expressions.
 
-Spark gives each column an id, ``amount#12``, which is unique within an application. A column that an expression makes
-has an id of its own, and the plan names both: ``(amount#12 * 1.2) AS with_tax#30``.
+Spark gives each column an id, ``amount#12``, which is unique within an application. A column that
+an expression makes has an id of its own, and the plan names both: ``(amount#12 * 1.2) AS
+with_tax#30``.
 
 Tests: ``tests/conversion/test_run_events.py``.
 """
@@ -27,10 +29,13 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
 
 _REFERENCE = re.compile(r"#(?P<id>\d+)L?|\.\.\. \d+ more fields")
 _OF_UNION = "'"
-"""Between the id of a column of a union, which is that of a column of its first part, and the number of the union."""
+"""Between the id of a column of a union, which is that of a column of its first part, and the
+number of the union.
+"""
 _LEFT_OUT = "..."
 _LAMBDA_VARIABLE = re.compile(r"\blambda \w+#\d+L?")
-# The brackets of conditions and keys: those of functions, and the columns around a subquery that its conditions name.
+# The brackets of conditions and keys: those of functions, and the columns around a subquery that
+# its conditions name.
 _DECIDING = (
     r"(?P<decides>\bif \(|\bFILTER \(WHERE |\bwindowspecdefinition\(|\bouter\(|(?<=\d) \[)"
     r"|(?P<decides_first>pivotfirst\()"
@@ -43,7 +48,9 @@ _MARK = re.compile(
     r"|(?P<opens>[(\[{])|(?P<closes>[)\]}])|(?P<comma>, )"
 )
 _STRUCT = "struct("
-_SHOWN_ROWS = re.compile(r"stack\((?P<number>\d+), |inline\(array\(|explode\(map\(|replicaterows\([^,]+, ")
+_SHOWN_ROWS = re.compile(
+    r"stack\((?P<number>\d+), |inline\(array\(|explode\(map\(|replicaterows\([^,]+, "
+)
 _ROWS_OF_COLUMN = re.compile(rf"(?P<function>inline|explode)\({ATTRIBUTE.pattern}\)")
 # EXCEPT ALL counts the rows of its second query down.
 _COUNTED_DOWN = ("vcol", "-1")
@@ -53,16 +60,46 @@ _STRUCTS = frozenset({"struct", "named_struct"})
 # Functions whose result is one of the structs that they are given, or an array of them.
 _OF_SAME_SHAPE = frozenset(
     {
-        *("max", "min", "first", "first_value", "last", "last_value", "any_value", "nth_value", "lag", "lead"),
+        *(
+            "max",
+            "min",
+            "first",
+            "first_value",
+            "last",
+            "last_value",
+            "any_value",
+            "nth_value",
+            "lag",
+            "lead",
+        ),
         *("max_by", "min_by", "collect_list", "collect_set", "array_agg"),
-        *("array", "sort_array", "array_sort", "array_distinct", "reverse", "shuffle", "slice", "filter"),
-        *("explode", "explode_outer", "element_at", "try_element_at", "array_max", "array_min", "knownnotnull"),
+        *(
+            "array",
+            "sort_array",
+            "array_sort",
+            "array_distinct",
+            "reverse",
+            "shuffle",
+            "slice",
+            "filter",
+        ),
+        *(
+            "explode",
+            "explode_outer",
+            "element_at",
+            "try_element_at",
+            "array_max",
+            "array_min",
+            "knownnotnull",
+        ),
     }
 )
 
 
 class Derivation(IntEnum):
-    """How a column comes from another, in the terms of OpenLineage's column lineage facet. The larger one prevails."""
+    """How a column comes from another, in the terms of OpenLineage's column lineage facet. The
+    larger one prevails.
+    """
 
     IDENTITY = 0
     TRANSFORMATION = 1
@@ -103,11 +140,12 @@ class ColumnGraph:
 
     :ivar names: the names of columns.
     :ivar sources: columns of datasets that scans give.
-    :ivar known: columns of datasets behind a column, from an earlier execution or computed by a database.
+    :ivar known: columns of datasets behind a column, from an earlier execution or computed by a
+        database.
     :ivar fields: the fields of each struct, as far as expressions show them.
     :ivar counted_down: columns of ``EXCEPT ALL`` that mark rows of its second query.
-    :ivar scope: the columns that ids mean at the node that is read, if these are not the columns of the ids. A union
-        gives its columns the ids of those of its first part.
+    :ivar scope: the columns that ids mean at the node that is read, if these are not the columns of
+        the ids. A union gives its columns the ids of those of its first part.
     """
 
     def __init__(self) -> None:
@@ -135,7 +173,9 @@ class ColumnGraph:
                 self.names.setdefault(named["id"], named["name"])
                 # Java objects hide the columns that they were made of.
                 is_alias = alias and node.kind != "SerializeFromObject"
-                aliases += [(self.scope.get(named["id"], named["id"]), expression)] if is_alias else []
+                aliases += (
+                    [(self.scope.get(named["id"], named["id"]), expression)] if is_alias else []
+                )
         for place, (function, attribute) in enumerate(
             zip(node.listed("Functions") or (), attributes or (), strict=False)
         ):
@@ -156,7 +196,9 @@ class ColumnGraph:
     def derive_from(self, column: str, expression: str, kind: Derivation) -> None:
         """Derive a column from the columns of an expression."""
         if column not in self._kept and _MAY_DECIDE.search(expression):
-            self._deciding.setdefault(column, {}).update(dict.fromkeys(self.references(expression, deciding=True)))
+            self._deciding.setdefault(column, {}).update(
+                dict.fromkeys(self.references(expression, deciding=True))
+            )
         self.derive(column, self.references(expression), kind)
 
     def derive(self, column: str, below: Iterable[str], kind: Derivation) -> None:
@@ -199,18 +241,26 @@ class ColumnGraph:
         """Return the columns of a union, which have the ids of those of its first part."""
         self._unions += 1
         output = [f"{column_id(column)}{_OF_UNION}{self._unions}" for column in first]
-        others = [part if part and len(part) == len(first) else [_LEFT_OUT] * len(first) for part in others]
+        others = [
+            part if part and len(part) == len(first) else [_LEFT_OUT] * len(first)
+            for part in others
+        ]
         for column, *below in zip(output, first, *others, strict=True):
             self.names[column] = self.names.get(below[0], "")
             self.derive(column, below, Derivation.IDENTITY)
             for name in {name: None for part in below for name in self.fields.get(part, ())}:
-                of_parts = [f"{part}.{name}" if name in self.fields.get(part, ()) else part for part in below]
+                of_parts = [
+                    f"{part}.{name}" if name in self.fields.get(part, ()) else part
+                    for part in below
+                ]
                 self._derive_field(column, name, of_parts, Derivation.IDENTITY)
         self.scope = self.scope | dict(zip(map(column_id, first), output, strict=True))
         return output
 
     def align(self, output: list[str] | None, inputs: list[list[str] | None]) -> list[str] | None:
-        """Derive the columns of an output from those of its inputs in the same places, and return it."""
+        """Derive the columns of an output from those of its inputs in the same places, and return
+        it.
+        """
         for columns in inputs:
             if output and columns and len(columns) == len(output):
                 for column, below in zip(output, columns, strict=True):
@@ -230,7 +280,8 @@ class ColumnGraph:
             seen.add(step)
             current, derivation, decides = step
             for source, kind in (
-                dict.fromkeys(self.sources.get(current, ()), derivation) | self.known.get(current, {})
+                dict.fromkeys(self.sources.get(current, ()), derivation)
+                | self.known.get(current, {})
             ).items():
                 own = source._replace(decides=True) if decides else source
                 result[own] = max(derivation, kind, result.get(own, derivation))
@@ -249,7 +300,9 @@ class ColumnGraph:
         return path
 
     def is_resolved(self, column: str) -> bool:
-        """Return whether the plans show all columns of datasets, with their names, that a column comes from."""
+        """Return whether the plans show all columns of datasets, with their names, that a column
+        comes from.
+        """
         return all(
             not any(source.dataset.relation for source in self.sources[step])
             if step in self.sources
@@ -258,7 +311,8 @@ class ColumnGraph:
         )
 
     def references(self, expression: str, *, deciding: bool = False) -> list[str]:
-        """Return the ids of the columns whose values are in that of an expression, as far as Spark shows them.
+        """Return the ids of the columns whose values are in that of an expression, as far as Spark
+        shows them.
 
         A text in it may look like a column, so an id counts only behind the name of its column.
 
@@ -273,7 +327,9 @@ class ColumnGraph:
             name = self.names.get(match["id"] or "")
             begin = match.start() - len(name or "")
             spelling = expression[max(begin, 0) : match.start()]
-            is_unknown = name is None and (not match["id"] or expression[begin - 1 : begin].isalnum())
+            is_unknown = name is None and (
+                not match["id"] or expression[begin - 1 : begin].isalnum()
+            )
             # A query may spell a column in another case than its table.
             if is_unknown or (name is not None and spelling.lower() == name.lower()):
                 # The name of an aggregate holds the names of its columns, and its conditions.
@@ -285,13 +341,21 @@ class ColumnGraph:
         return references
 
     def _referenced(self, match: re.Match[str]) -> str:
-        """Return the column of a reference, or the field of it that is taken; Spark names some ``sum(amount)``."""
+        """Return the column of a reference, or the field of it that is taken; Spark names some
+        ``sum(amount)``.
+        """
         column = self.scope.get(match["id"], match["id"] or _LEFT_OUT)
-        names = (name for name in self.fields.get(column, ()) if match.string.startswith(f".{name}", match.end()))
+        names = (
+            name
+            for name in self.fields.get(column, ())
+            if match.string.startswith(f".{name}", match.end())
+        )
         name = max(names, key=len, default="")
         return f"{column}.{name}" if name else column
 
-    def derive_fields(self, column: str, struct: str, kind: Derivation = Derivation.IDENTITY) -> None:
+    def derive_fields(
+        self, column: str, struct: str, kind: Derivation = Derivation.IDENTITY
+    ) -> None:
         """Derive the fields of a column from those of the struct that it is."""
         for name in self.fields.get(struct, ()):
             self._derive_field(column, name, [f"{struct}.{name}"], kind)
@@ -308,7 +372,9 @@ class ColumnGraph:
         return self.scope.get(named["id"], named["id"]) if named is not None and is_column else ""
 
     def generate(self, generator: str, columns: list[str]) -> None:
-        """Derive the columns of a generator: all from all of its arguments, unless it shows the rows that it makes."""
+        """Derive the columns of a generator: all from all of its arguments, unless it shows the
+        rows that it makes.
+        """
         rows = list(_shown_rows(generator, len(columns)))
         if not rows and len(columns) == 1:
             self._read_fields(columns[0], generator)
@@ -333,14 +399,19 @@ class ColumnGraph:
     ) -> None:
         """Record the fields of a column of structs, if the expression that makes it shows them.
 
-        ``max(struct(day, day#3, amount, amount#2))#9`` has a field ``day`` that comes from ``day#3`` only.
+        ``max(struct(day, day#3, amount, amount#2))#9`` has a field ``day`` that comes from
+        ``day#3`` only.
         """
         if same := self._column(expression):
             self.derive_fields(column, same, kind)
             return
         call = _CALL.match(expression)
         closing = closing_bracket(expression, call.end()) if call is not None else None
-        arguments = split_items(expression[call.end() : closing]) if call is not None and closing is not None else []
+        arguments = (
+            split_items(expression[call.end() : closing])
+            if call is not None and closing is not None
+            else []
+        )
         function = call["function"] if call is not None else ""
         for name, value in _named_arguments(function, arguments):
             self._derive_field(column, name, self.references(value), max(kind, self.kind_of(value)))
@@ -359,17 +430,25 @@ def column_id(column: str) -> str:
 
 
 def _named_arguments(function: str, arguments: list[str]) -> Iterable[tuple[str, str]]:
-    """Return the fields of the structs, or the keys and values of the map, that a call makes, and their expressions."""
+    """Return the fields of the structs, or the keys and values of the map, that a call makes, and
+    their expressions.
+    """
     half = 0 if len(arguments) % 2 else len(arguments) // 2
     if function == "map" and half:
         return [*product(("key",), arguments[::2]), *product(("value",), arguments[1::2])]
     if function in _STRUCTS and half:
         return zip(arguments[::2], arguments[1::2], strict=True)
-    return zip(arguments[half:], arguments[:half], strict=True) if function == "arrays_zip" and half else ()
+    return (
+        zip(arguments[half:], arguments[:half], strict=True)
+        if function == "arrays_zip" and half
+        else ()
+    )
 
 
 def _shown_rows(generator: str, columns: int) -> Iterator[list[str]]:
-    """Yield the expressions of each row of ``stack``, of ``inline`` over an array of structs, or of a map's entries."""
+    """Yield the expressions of each row of ``stack``, of ``inline`` over an array of structs, or of
+    a map's entries.
+    """
     found = _SHOWN_ROWS.match(generator)
     closing = generator.count("(", 0, found.end()) if found is not None else 0
     items = split_items(generator[found.end() : -closing]) if found is not None and columns else []
@@ -378,18 +457,25 @@ def _shown_rows(generator: str, columns: int) -> Iterator[list[str]]:
         if len(items) == number * columns:
             yield from (items[begin : begin + columns] for begin in range(0, len(items), columns))
         return
-    rows = [split_items(item.removeprefix(_STRUCT).removesuffix(")")) for item in items if item.startswith(_STRUCT)]
+    rows = [
+        split_items(item.removeprefix(_STRUCT).removesuffix(")"))
+        for item in items
+        if item.startswith(_STRUCT)
+    ]
     if len(rows) == len(items) and all(len(row) == 2 * columns for row in rows):
         # The names of the fields are between them.
         yield from (row[1::2] for row in rows)
 
 
 class _Conditions:
-    """Outermost parts of an expression that only decide: conditions, keys and orders. Texts have no quotes."""
+    """Outermost parts of an expression that only decide: conditions, keys and orders. Texts have no
+    quotes.
+    """
 
     def __init__(self, expression: str) -> None:
         self.parts: list[tuple[int, int]] = []
-        # Each open bracket, by the name of its mark, or CASE; and where a condition in it began, or -1.
+        # Each open bracket, by the name of its mark, or CASE; and where a condition in it began, or
+        # -1.
         self._open: list[tuple[str, int]] = []
         self._cases: list[int] = []
         for mark in _MARK.finditer(expression):

@@ -20,9 +20,11 @@ from airflow_provider_spark_datahub.conversion.runs.fold import Application, Run
 
 _STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 _SQL = "org.apache.spark.sql.execution.ui.SparkListener"
-# StreamExecution.getBatchDescriptionString: the description of every execution and every job of a query.
+# StreamExecution.getBatchDescriptionString: the description of every execution and every job of a
+# query.
 _RUN_OF_QUERY = re.compile(r"^runId = ([0-9a-fA-F-]{36})$", re.MULTILINE)
-# Commands that run a Spark job for each write, also for one of no rows (SPARK-23271 in FileFormatWriter).
+# Commands that run a Spark job for each write, also for one of no rows (SPARK-23271 in
+# FileFormatWriter).
 _RUNS_A_JOB = re.compile(
     r"^\(\d+\) (?:Execute )?(?:InsertInto(?:HadoopFsRelationCommand|HiveTable|HiveDirCommand|DataSourceDirCommand)"
     r"|Create(?:DataSource|Hive)TableAsSelectCommand|SaveAsV1TableCommand)\b",
@@ -98,7 +100,9 @@ class StreamingQuery:
 
         Event logs hold rates for each source only; Spark's own totals are their sums.
         """
-        holders = [self.progress] if key in self.progress else as_objects(self.progress.get("sources"))
+        holders = (
+            [self.progress] if key in self.progress else as_objects(self.progress.get("sources"))
+        )
         return sum(_number(holder, key) for holder in holders)
 
 
@@ -118,7 +122,8 @@ class SqlExecution:
     :param worked: Spark ran a job for it.
     :param rdd_paths: paths of files whose rows its jobs read through RDDs.
     :param is_dynamic: an overwrite replaces only the partitions that it writes.
-    :param counted: nodes whose metrics the driver counts: their heads, locations, and the metrics' ids by name.
+    :param counted: nodes whose metrics the driver counts: their heads, locations, and the metrics'
+        ids by name.
     :param counts: the values of these metrics, by their ids.
     """
 
@@ -143,13 +148,17 @@ class SqlExecution:
 
     def has_in_tree(self, pattern: re.Pattern[str]) -> bool:
         """Return whether the tree of its plan has the pattern."""
-        # "Formatted" plans begin with the tree; two empty lines and a description of each node follow.
+        # "Formatted" plans begin with the tree; two empty lines and a description of each node
+        # follow.
         return pattern.search(self.plan.partition("\n\n\n")[0]) is not None
 
     @property
     def moments(self) -> set[Moment]:
         """Return when it began and ended."""
-        return {("start", self.start_ms), *([("end", self.end_ms)] if self.end_ms is not None else [])}
+        return {
+            ("start", self.start_ms),
+            *([("end", self.end_ms)] if self.end_ms is not None else []),
+        }
 
     @staticmethod
     def paths_of_rdds(parts: Iterable[SqlExecution]) -> dict[str, None]:
@@ -168,10 +177,11 @@ class LoggedApplication:
     :param micro_batches: how many executions each run of a streaming query had.
     :param plan_chars: length of all plans that were kept.
     :param has_jobs: the log holds at least one of the application's Spark jobs.
-    :param rdd_writes: methods by which RDDs were written, such as ``saveAsTextFile``; no event shows where.
+    :param rdd_writes: methods by which RDDs were written, such as ``saveAsTextFile``; no event
+        shows where.
     :param rdd_reads: paths of files that the jobs of RDDs read, by the job's start.
-    :param forgotten: outermost executions without micro-batches that ``executions`` no longer has whole: whether
-        OpenLineage reported them, by id.
+    :param forgotten: outermost executions without micro-batches that ``executions`` no longer has
+        whole: whether OpenLineage reported them, by id.
     """
 
     id: str
@@ -193,14 +203,19 @@ class LoggedApplication:
 
     @property
     def knows_jobs(self) -> bool:
-        """Return whether the log would show a job of any execution. Spark can leave events out of a log."""
+        """Return whether the log would show a job of any execution. Spark can leave events out of a
+        log.
+        """
         excluded = self.properties.get("spark.eventLog.excludedPatterns", "")
         return self.has_jobs or (
-            self.properties.get("spark.eventLog.enabled", "").lower() == "true" and "JobStart" not in excluded
+            self.properties.get("spark.eventLog.enabled", "").lower() == "true"
+            and "JobStart" not in excluded
         )
 
     def kept_plan(self, plan: str, query_run_id: str) -> str:
-        """Count an execution and return its plan: none after a query's first micro-batches, cut if all are too long."""
+        """Count an execution and return its plan: none after a query's first micro-batches, cut if
+        all are too long.
+        """
         if query_run_id:
             self.micro_batches[query_run_id] = self.micro_batches.get(query_run_id, 0) + 1
             if self.micro_batches[query_run_id] > _PLANS_OF_QUERY:
@@ -215,23 +230,31 @@ class LoggedApplication:
         The folder of a streaming source is in place of the files that a micro-batch read in it.
         """
         plans = [part.plan for part in parts]
-        query = next((self.queries.get(part.query_run_id) for part in parts if part.query_run_id), None)
+        query = next(
+            (self.queries.get(part.query_run_id) for part in parts if part.query_run_id), None
+        )
         for source in map(_FILE_SOURCE.fullmatch, query.sources if query is not None else ()):
             if source is not None:
                 path = source["path"].replace("\\", r"\\")
-                files = re.compile(rf"(\bLocation: \w+ ?)\[{re.escape(source['path'].rstrip('/'))}/[^\]\n]*\]")
+                files = re.compile(
+                    rf"(\bLocation: \w+ ?)\[{re.escape(source['path'].rstrip('/'))}/[^\]\n]*\]"
+                )
                 plans = [files.sub(rf"\1[{path}]", plan) for plan in plans]
         return plans
 
     def root_executions(self, *, with_micro_batches: bool = True) -> list[list[SqlExecution]]:
-        """Return the outermost executions in the order in which they began, each followed by its inner executions."""
+        """Return the outermost executions in the order in which they began, each followed by its
+        inner executions.
+        """
         parts: dict[int, list[SqlExecution]] = {}
         for execution in self.executions.values():
             if with_micro_batches or not execution.query_run_id:
                 parts.setdefault(execution.root_id, []).append(execution)
         return [sorted(group, key=lambda part: part.id) for group in parts.values()]
 
-    def match(self, applications: Sequence[Application], logs: Sequence[LoggedApplication]) -> Application | None:
+    def match(
+        self, applications: Sequence[Application], logs: Sequence[LoggedApplication]
+    ) -> Application | None:
         """Return the application that this log describes, or ``None`` if that is not clear."""
         by_id = {
             app_id: application
@@ -246,41 +269,60 @@ class LoggedApplication:
         return applications[0] if is_only_one and not (by_id and self.id) else None
 
     def reported_executions(self, runs: Iterable[RunState]) -> set[int]:
-        """Return the ids of executions that runs report, with the executions around them and inside them.
+        """Return the ids of executions that runs report, with the executions around them and inside
+        them.
 
         A CREATE TABLE AS SELECT is an execution around another, and events may report either.
         """
         moments = {moment for run in runs for moment in run.moments}
         executions = self.executions.values()
-        roots = {execution.root_id for execution in executions if not moments.isdisjoint(execution.moments)}
+        roots = {
+            execution.root_id
+            for execution in executions
+            if not moments.isdisjoint(execution.moments)
+        }
         return {execution.id for execution in executions if execution.root_id in roots}
 
     def count_executions(self, runs: Iterable[RunState]) -> tuple[int, int]:
-        """Return the number of outermost executions without micro-batches, and how many of them runs report."""
+        """Return the number of outermost executions without micro-batches, and how many of them
+        runs report.
+        """
         executions = self.executions
         roots = {*self.forgotten}
-        roots.update(execution.root_id for execution in executions.values() if not execution.query_run_id)
+        roots.update(
+            execution.root_id for execution in executions.values() if not execution.query_run_id
+        )
         reported = {executions[number].root_id for number in self.reported_executions(runs)}
         reported.update(root for root, was_reported in self.forgotten.items() if was_reported)
         return len(roots), len(roots & reported)
 
-    def effects(self, runs: Iterable[RunState]) -> tuple[set[str], set[str], set[str], set[str], set[str]]:
+    def effects(
+        self, runs: Iterable[RunState]
+    ) -> tuple[set[str], set[str], set[str], set[str], set[str]]:
         """Return the ids of runs by what their execution did.
 
-        It failed, had no inner one, ran no job as it should have, ran a job, or was the write of a DataFrame.
+        It failed, had no inner one, ran no job as it should have, ran a job, or was the write of a
+        DataFrame.
 
-        Commands that write through another execution, such as Delta's, have an inner execution whenever they write. If
-        several executions have a run's times, they must agree that it did nothing.
+        Commands that write through another execution, such as Delta's, have an inner execution
+        whenever they write. If several executions have a run's times, they must agree that it did
+        nothing.
         """
         idle = self.idle_roots()
         busy = {execution.root_id for execution in self.executions.values() if execution.worked}
-        executions = [execution for execution in self.executions.values() if execution.end_ms is not None]
+        executions = [
+            execution for execution in self.executions.values() if execution.end_ms is not None
+        ]
         outer = {execution.root_id for execution in executions if execution.root_id != execution.id}
         by_end: dict[int | None, list[SqlExecution]] = {}
         for execution in executions:
             by_end.setdefault(execution.end_ms, []).append(execution)
         own = {
-            run.run_id: [one for one in by_end.get(run.end_ms, ()) if not run.started or one.start_ms == run.start_ms]
+            run.run_id: [
+                one
+                for one in by_end.get(run.end_ms, ())
+                if not run.started or one.start_ms == run.start_ms
+            ]
             for run in runs
             if run.ended
         }
@@ -292,13 +334,26 @@ class LoggedApplication:
                 for run_id, found in matched.items()
                 if all(outer.isdisjoint((one.id, one.root_id)) for one in found)
             },
-            {run_id for run_id, found in matched.items() if all(one.root_id in idle for one in found)},
-            {run_id for run_id, found in matched.items() if any(one.root_id in busy for one in found)},
-            {run_id for run_id, found in matched.items() if all(_OF_FRAME.match(one.description) for one in found)},
+            {
+                run_id
+                for run_id, found in matched.items()
+                if all(one.root_id in idle for one in found)
+            },
+            {
+                run_id
+                for run_id, found in matched.items()
+                if any(one.root_id in busy for one in found)
+            },
+            {
+                run_id
+                for run_id, found in matched.items()
+                if all(_OF_FRAME.match(one.description) for one in found)
+            },
         )
 
     def idle_roots(self) -> set[int]:
-        """Return the outermost executions that ended well, without the Spark job that their command always runs.
+        """Return the outermost executions that ended well, without the Spark job that their command
+        always runs.
 
         Spark refused to write: the target exists (save modes, ``IF NOT EXISTS``).
         """
@@ -313,9 +368,11 @@ class LoggedApplication:
 
 
 class SparkLog:
-    """Reader of event logs, one event at a time. Its memory does not grow with the progresses of a query.
+    """Reader of event logs, one event at a time. Its memory does not grow with the progresses of a
+    query.
 
-    An application's events begin with its ``SparkListenerApplicationStart``. Unknown and malformed events are ignored.
+    An application's events begin with its ``SparkListenerApplicationStart``. Unknown and malformed
+    events are ignored.
 
     :ivar latest_ms: the latest time in the log, in ms since the epoch.
     """
@@ -349,22 +406,31 @@ class SparkLog:
     def forget_executions(self, kept: int, reported: Sequence[RunState]) -> None:
         """Remove executions that have ended, and reads of jobs of RDDs.
 
-        :param kept: how many of an application's latest ones to keep: OpenLineage may report them late.
-        :param reported: runs. Executions that they report are removed as soon as their outermost execution has ended.
+        :param kept: how many of an application's latest ones to keep: OpenLineage may report them
+            late.
+        :param reported: runs. Executions that they report are removed as soon as their outermost
+            execution has ended.
         """
         for application in self.applications:
             executions = application.executions
             for start_ms in [*application.rdd_reads][:-kept]:
                 del application.rdd_reads[start_ms]
-            latest, reported_ids = set(list(executions)[-kept:]), application.reported_executions(reported)
-            running = {execution.id for execution in executions.values() if execution.end_ms is None}
+            latest, reported_ids = (
+                set(list(executions)[-kept:]),
+                application.reported_executions(reported),
+            )
+            running = {
+                execution.id for execution in executions.values() if execution.end_ms is None
+            }
             for execution in list(executions.values()):
                 is_settled = execution.id in reported_ids and execution.root_id not in running
                 if execution.id not in running and (is_settled or execution.id not in latest):
                     del executions[execution.id]
                     if not execution.query_run_id:
                         known = application.forgotten.get(execution.root_id, False)
-                        application.forgotten[execution.root_id] = known or execution.id in reported_ids
+                        application.forgotten[execution.root_id] = (
+                            known or execution.id in reported_ids
+                        )
 
     @property
     def _application(self) -> LoggedApplication:
@@ -398,7 +464,11 @@ class SparkLog:
         self._default_fs = as_text(hadoop.get("fs.defaultFS"))
         self._properties = {
             name: as_text(value)
-            for properties in (event.get("System Properties"), hadoop, event.get("Spark Properties"))
+            for properties in (
+                event.get("System Properties"),
+                hadoop,
+                event.get("Spark Properties"),
+            )
             for name, value in as_object(properties).items()
         }
 
@@ -413,11 +483,19 @@ class SparkLog:
         query_run_id = matched[1].lower() if matched else ""
         modes = (as_object(event.get("modifiedConfigs")), self._application.properties)
         # A session may have catalogues of its own.
-        own = {name: as_text(value) for name, value in modes[0].items() if name.startswith("spark.sql.catalog.")}
+        own = {
+            name: as_text(value)
+            for name, value in modes[0].items()
+            if name.startswith("spark.sql.catalog.")
+        }
         if not own.keys() <= modes[1].keys():
             self._application.properties = {**own, **modes[1]}
-        mode = next((as_text(settings[_OVERWRITES]) for settings in modes if _OVERWRITES in settings), "")
-        plan = _with_scans(as_text(event.get("physicalPlanDescription")), event.get("subqueryScans"))
+        mode = next(
+            (as_text(settings[_OVERWRITES]) for settings in modes if _OVERWRITES in settings), ""
+        )
+        plan = _with_scans(
+            as_text(event.get("physicalPlanDescription")), event.get("subqueryScans")
+        )
         plan = _with_whole_lists(plan, event.get("scanLocations"))
         self._application.executions[number] = SqlExecution(
             number,
@@ -435,7 +513,11 @@ class SparkLog:
         execution = self._application.executions.get(number) if isinstance(number, int) else None
         if execution is not None and isinstance(updates, list):
             wanted = {number for _, _, ids in execution.counted for number in ids.values()}
-            pairs = (pair for pair in updates if isinstance(pair, list) and [*map(type, pair)] == [int, int])
+            pairs = (
+                pair
+                for pair in updates
+                if isinstance(pair, list) and [*map(type, pair)] == [int, int]
+            )
             execution.counts |= {number: value for number, value in pairs if number in wanted}
 
     def _job_started(self, event: JsonObject) -> None:
@@ -446,7 +528,11 @@ class SparkLog:
         rdd_write = "" if number else _RDD_WRITE.search(as_text(properties.get("spark.rdd.scope")))
         if rdd_write:
             application.rdd_writes[rdd_write[0]] = None
-        execution = application.executions.get(int(number)) if number.isascii() and number.isdigit() else None
+        execution = (
+            application.executions.get(int(number))
+            if number.isascii() and number.isdigit()
+            else None
+        )
         paths, start_ms = event.get("rddPaths"), _time(event.get("Submission Time"))
         read = dict.fromkeys(map(as_text, paths if isinstance(paths, list) else ()))
         if execution is not None:
@@ -501,9 +587,11 @@ def _counted_nodes(event: JsonObject) -> Iterator[tuple[str, str, dict[str, int]
 
 
 def _with_whole_lists(plan: str, locations: object) -> str:
-    """Return a plan with lists of paths in full. Its text names the first path of each: ``[/a, ... 2 entries]``.
+    """Return a plan with lists of paths in full. Its text names the first path of each: ``[/a, ...
+    2 entries]``.
 
-    :param locations: lists in full, which Spark has elsewhere in the event: ``InMemoryFileIndex(2 paths)[/a, /b]``.
+    :param locations: lists in full, which Spark has elsewhere in the event: ``InMemoryFileIndex(2
+        paths)[/a, /b]``.
     """
     whole: dict[str, str] = {}
     for location in locations if isinstance(locations, list) else ():
@@ -520,12 +608,15 @@ def _with_whole_lists(plan: str, locations: object) -> str:
 
 
 def _with_scans(plan: str, scans: object) -> str:
-    """Return a plan with nodes for the scans of subqueries that its text lacks: those of cached queries.
+    """Return a plan with nodes for the scans of subqueries that its text lacks: those of cached
+    queries.
 
     :param scans: names and locations of scans.
     """
     for number, scan in enumerate(scans if isinstance(scans, list) else (), 1_000_000):
-        name, location = map(as_text, scan) if isinstance(scan, list) and len(scan) == 2 else ("", "")
+        name, location = (
+            map(as_text, scan) if isinstance(scan, list) and len(scan) == 2 else ("", "")
+        )
         index, _, paths = location.partition("[")
         place = f"Location: {index.partition('(')[0]} [{paths}"
         if name and place not in plan:

@@ -20,17 +20,26 @@ from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.runs.effects import with_effects
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold, RunState
 from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS, LineageSettings
-from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, Moment, SqlExecution
+from airflow_provider_spark_datahub.conversion.spark_log.log import (
+    LoggedApplication,
+    Moment,
+    SqlExecution,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.merge_query import QueryMerge
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
-from airflow_provider_spark_datahub.conversion.spark_log.plan_runs import PlanRun, PlanRuns, wrote_data
+from airflow_provider_spark_datahub.conversion.spark_log.plan_runs import (
+    PlanRun,
+    PlanRuns,
+    wrote_data,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDatasets
 
 _NO_PLAN = "no lineage"
 
 
 class _MergedLogs(NamedTuple):
-    """Applications with the queries that only their logs show, and without writes that never happened.
+    """Applications with the queries that only their logs show, and without writes that never
+    happened.
 
     :param lost: executions that wrote data, and that OpenLineage did not report.
     :param symlinks: tables behind paths: those of the events, and those that only the logs show.
@@ -54,11 +63,14 @@ def merge_logs(
     :param symlinks: tables behind paths, by the events.
     :param final: the applications have ended: executions without an event are lost.
     """
-    logged = {id(found): log for log in logs if (found := log.match(applications, logs)) is not None}
+    logged = {
+        id(found): log for log in logs if (found := log.match(applications, logs)) is not None
+    }
     losses = {id(log): _lost_executions(log, applications) for log in logs} if final else {}
     merged, of_logs = [], dict[DatasetId, DatasetId]()
     for names in (PlanNames(log, settings=settings) for log in logs):
-        # OpenLineage names a Delta table by its warehouse where it is written, also if that is Glue's.
+        # OpenLineage names a Delta table by its warehouse where it is written, also if that is
+        # Glue's.
         if platform := "glue" if names.has_glue else settings.catalog_platforms.get("delta"):
             shown = names.delta_tables
             symlinks = {
@@ -87,35 +99,48 @@ def merge_logs(
 
 def _of_format(table: DatasetId, platform: str, settings: LineageSettings) -> DatasetId:
     """Return a table on the platform of its format, if its events only say that a metastore has it."""
-    platforms, (own, separator, place) = settings.catalog_platforms, table.namespace.partition("://")
-    is_of_hive = own in (platforms.get(OTHER_CATALOGS, "hive"), platforms.get("hive"), platforms.get("delta"))
+    platforms, (own, separator, place) = (
+        settings.catalog_platforms,
+        table.namespace.partition("://"),
+    )
+    is_of_hive = own in (
+        platforms.get(OTHER_CATALOGS, "hive"),
+        platforms.get("hive"),
+        platforms.get("delta"),
+    )
     return table._replace(namespace=f"{platform}{separator}{place}") if is_of_hive else table
 
 
-def _lost_executions(logged: LoggedApplication, applications: Sequence[Application]) -> list[LostExecution]:
+def _lost_executions(
+    logged: LoggedApplication, applications: Sequence[Application]
+) -> list[LostExecution]:
     """Return the executions of an application that wrote data and that OpenLineage did not report.
 
-    Micro-batches, refused and failed executions and parts of a reported execution do not count; an execution and its
-    parts count once.
+    Micro-batches, refused and failed executions and parts of a reported execution do not count; an
+    execution and its parts count once.
 
     :param applications: reported applications, the logged one among them.
     """
     if not any(application.runs for application in applications):
         # The listener did not run: OpenLineage did not lose single executions.
         return []
-    reported = logged.reported_executions(run for application in applications for run in application.runs)
+    reported = logged.reported_executions(
+        run for application in applications for run in application.runs
+    )
     idle = logged.idle_roots()
     silent = (parts for parts in logged.root_executions() if parts[0].root_id not in idle)
     silent = (parts for parts in silent if reported.isdisjoint(part.id for part in parts))
     writers = (next((part for part in parts if wrote_data(part)), None) for parts in silent)
-    return [LostExecution(part.id, part.description, _NO_PLAN) for part in writers if part is not None]
+    return [
+        LostExecution(part.id, part.description, _NO_PLAN) for part in writers if part is not None
+    ]
 
 
 class _Merge:
     """Merge of one application's log into its events.
 
-    :param lost: the application's lost executions, whose reasons will say what their plans show; ``None`` while the
-        application is running.
+    :param lost: the application's lost executions, whose reasons will say what their plans show;
+        ``None`` while the application is running.
     """
 
     def __init__(
@@ -144,17 +169,26 @@ class _Merge:
         for parts in self._logged.root_executions():
             plan = self._plans.of(parts)
             moments = (moment for part in parts for moment in part.moments)
-            matched = sorted({run_id for moment in moments for run_id in self._by_moment.get(moment, ())})
+            matched = sorted(
+                {run_id for moment in moments for run_id in self._by_moment.get(moment, ())}
+            )
             if matched:
-                self._by_id |= self._queries.merged({run_id: self._by_id[run_id] for run_id in matched}, plan)
+                self._by_id |= self._queries.merged(
+                    {run_id: self._by_id[run_id] for run_id in matched}, plan
+                )
                 for run_id in matched:
                     paths.setdefault(run_id, {}).update(SqlExecution.paths_of_rdds(parts))
             elif self._reported.isdisjoint(part.id for part in parts):
                 silent.append(plan)
         first_write_ms = _first_writes(self._by_id.values())
-        added = [run for plan in silent if (run := self._unreported(plan, first_write_ms)) is not None]
+        added = [
+            run for plan in silent if (run := self._unreported(plan, first_write_ms)) is not None
+        ]
         files, of_jobs = self._plans.files, self._logged.rdd_reads
-        runs = [(self._by_id[run.run_id], of_jobs.get(run.start_ms or 0, {})) for run in self._application.runs]
+        runs = [
+            (self._by_id[run.run_id], of_jobs.get(run.start_ms or 0, {}))
+            for run in self._application.runs
+        ]
         named = [files.named_in(run, paths.get(run.run_id) or of_job) for run, of_job in runs]
         merged = _in_time(named, added)
         self._symlinks.by_dataset |= self._plans.tables
@@ -162,22 +196,39 @@ class _Merge:
         return replace(self._application, runs=merged, execution_counts=counts, has_log=True)
 
     def _execution_counts(self, recovered: int) -> dict[str, str]:
-        """Return how many outermost executions Spark ran, OpenLineage reported, and only the log shows."""
+        """Return how many outermost executions Spark ran, OpenLineage reported, and only the log
+        shows.
+        """
         runs = self._application.runs
         ran, reported = self._logged.count_executions(run for run in runs if not run.is_logged)
         _, only_logged = self._logged.count_executions(run for run in runs if run.is_logged)
         recovered += only_logged
-        counts = {"": ran, "_reported": reported, "_recovered": recovered, "_delivered": reported + recovered}
+        counts = {
+            "": ran,
+            "_reported": reported,
+            "_recovered": recovered,
+            "_delivered": reported + recovered,
+        }
         return {f"spark_executions{name}": str(count) for name, count in counts.items()}
 
     # -- queries that only the log shows
 
-    def _unreported(self, plan: PlanRun, first_write_ms: Mapping[DatasetId, int]) -> RunState | None:
-        """Return the run of a lost execution, or of one whose rows the driver took: OpenLineage leaves many out.
+    def _unreported(
+        self, plan: PlanRun, first_write_ms: Mapping[DatasetId, int]
+    ) -> RunState | None:
+        """Return the run of a lost execution, or of one whose rows the driver took: OpenLineage
+        leaves many out.
 
         Reading back what the application has written does not count.
         """
-        place = next((self._places_of_lost[part.id] for part in plan.parts if part.id in self._places_of_lost), None)
+        place = next(
+            (
+                self._places_of_lost[part.id]
+                for part in plan.parts
+                if part.id in self._places_of_lost
+            ),
+            None,
+        )
         if self._lost is not None and place is not None:
             run, lost = self._logged_run(plan), self._lost[place]
             self._lost[place] = replace(lost, reason=self._shown(run, plan.parts))
@@ -186,7 +237,11 @@ class _Merge:
         run, start_ms = self._logged_run(plan) if is_read else None, plan.parts[0].start_ms
         if run is None:
             return None
-        inputs = {one: state for one, state in run.inputs.items() if start_ms < first_write_ms.get(one, LATEST_MS)}
+        inputs = {
+            one: state
+            for one, state in run.inputs.items()
+            if start_ms < first_write_ms.get(one, LATEST_MS)
+        }
         return structs.replace(run, inputs=inputs, outputs={}) if inputs else None
 
     def _logged_run(self, plan: PlanRun) -> RunState | None:
@@ -196,7 +251,11 @@ class _Merge:
         written = set(map(self._namer.name, run.outputs))
         return structs.replace(
             run,
-            inputs={one: state for one, state in run.inputs.items() if self._namer.name(one) not in written},
+            inputs={
+                one: state
+                for one, state in run.inputs.items()
+                if self._namer.name(one) not in written
+            },
             flow=self._application.runs[0].flow,
             parent_run_id=self._application.run_id,
             app_name="",
@@ -208,9 +267,15 @@ class _Merge:
     def _shown(self, run: RunState | None, parts: Sequence[SqlExecution]) -> str:
         """Return what the plans of a lost execution show, for people."""
         datasets = PlanDatasets.of(part.plan for part in parts).all
-        unknown = {one.table or one.path or one.relation: None for one in datasets if self._names.id_of(one) is None}
+        unknown = {
+            one.table or one.path or one.relation: None
+            for one in datasets
+            if self._names.id_of(one) is None
+        }
         shown = ["lineage comes from the plan"] if run is not None else []
-        shown += [f"the plan names tables that no event names: {', '.join(unknown)}"] if unknown else []
+        shown += (
+            [f"the plan names tables that no event names: {', '.join(unknown)}"] if unknown else []
+        )
         return redact_text("; ".join(shown)) or "no lineage: the plan names no file or table"
 
 
@@ -224,7 +289,9 @@ def _first_writes(runs: Iterable[RunState]) -> dict[DatasetId, int]:
 
 
 def _in_time(runs: Sequence[RunState], added: Iterable[RunState]) -> tuple[RunState, ...]:
-    """Return runs in the order of their events, with each of the added ones before the first that began later."""
+    """Return runs in the order of their events, with each of the added ones before the first that
+    began later.
+    """
     begun_ms = list(accumulate((run.start_ms or 0 for run in runs), max))
     before: dict[int, list[RunState]] = {}
     for run in added:

@@ -1,4 +1,5 @@
-"""Column lineage of physical plans: one method for each kind of node, which follows its columns by their ids.
+"""Column lineage of physical plans: one method for each kind of node, which follows its columns by
+their ids.
 
 Tests: ``tests/conversion/test_run_events.py`` and ``tests/conversion/test_hard_jobs.py``.
 """
@@ -57,9 +58,14 @@ _HIDDEN_COLUMNS = RESERVED_COLUMNS | {"__row_operation"}
 """Names of columns that Iceberg adds to a scan, and Spark to the rows that a statement changes."""
 # Commands of data sources that write through another execution.
 _CHANGES_ROWS = frozenset({"ReplaceData", "WriteDelta"})
-_HIDES_ITS_QUERY = re.compile(r"(?:AppendData|OverwriteByExpression)ExecV1|(?:Atomic)?(?:Create|Replace)TableAsSelect")
-# The columns that a database groups by; its other output columns are results of aggregate functions.
-_PUSHED = re.compile(r"^Pushed(?P<kind>Aggregates|GroupByExpressions): \[(?P<columns>.+)\]$", re.MULTILINE)
+_HIDES_ITS_QUERY = re.compile(
+    r"(?:AppendData|OverwriteByExpression)ExecV1|(?:Atomic)?(?:Create|Replace)TableAsSelect"
+)
+# The columns that a database groups by; its other output columns are results of aggregate
+# functions.
+_PUSHED = re.compile(
+    r"^Pushed(?P<kind>Aggregates|GroupByExpressions): \[(?P<columns>.+)\]$", re.MULTILINE
+)
 _AGGREGATE = re.compile(r"[A-Z_]+\((?:DISTINCT )?(?P<column>[A-Za-z_]\w*)\)")
 WrittenColumns = dict[str, Sources]
 """The columns that are written to a dataset, and those that are read for each of them."""
@@ -73,10 +79,12 @@ class ExecutionColumns(NamedTuple):
     :param written: the sinks that its plans name, with the columns that are written to each.
     :param result: the columns of the rows that it gives: those of a micro-batch, for instance.
     :param ends: why the plans do not show where columns come from, in the order of the plans.
-    :param resolved: columns of each sink whose sources the plans show in full, with their names: none for constants.
+    :param resolved: columns of each sink whose sources the plans show in full, with their names:
+        none for constants.
     :param complete: sinks whose columns are all resolved.
     :param held: datasets behind the checkpoints that it reads.
-    :param unknown: what hides a dataset in the plans, or may hide one, for people: leaves, and commands.
+    :param unknown: what hides a dataset in the plans, or may hide one, for people: leaves, and
+        commands.
     """
 
     written: list[tuple[PlanDataset, WrittenColumns]]
@@ -91,12 +99,12 @@ class ExecutionColumns(NamedTuple):
 class PlanColumns:
     """Column lineage of an application's executions: add them in the order in which they began.
 
-    A column is left out if the plans do not show where it comes from: constants, functions on whole rows or partitions,
-    sources without a name, and lists that Spark abbreviated.
+    A column is left out if the plans do not show where it comes from: constants, functions on whole
+    rows or partitions, sources without a name, and lists that Spark abbreviated.
 
-    A checkpoint cuts the plan: later executions read the rows of an RDD. Their columns keep the ids of the execution
-    that made the checkpoint, and get new ones where a query reads it a second time. If two checkpoints have the same
-    ids but different sources, neither counts.
+    A checkpoint cuts the plan: later executions read the rows of an RDD. Their columns keep the ids
+    of the execution that made the checkpoint, and get new ones where a query reads it a second
+    time. If two checkpoints have the same ids but different sources, neither counts.
     """
 
     def __init__(self) -> None:
@@ -104,9 +112,11 @@ class PlanColumns:
         self._rdds: dict[str, tuple[str, ...]] = {}
 
     def of(self, plans: Sequence[str], description: str = "") -> ExecutionColumns:
-        """Return the columns that an execution writes and gives, and the columns that they come from.
+        """Return the columns that an execution writes and gives, and the columns that they come
+        from.
 
-        :param plans: texts of the physical plans of the execution and its parts, in Spark's "formatted" mode.
+        :param plans: texts of the physical plans of the execution and its parts, in Spark's
+            "formatted" mode.
         :param description: the call site of the execution, or what the job calls it.
         """
         visitor = _Visitor(self._checkpoints, self._rdds, has_parts=len(plans) > 1)
@@ -121,7 +131,11 @@ class PlanColumns:
         output = own.output if own is not None else ()
         held = {column: graph.held(column) for column in output}
         # Jobs may call their executions what they like.
-        if own is not None and not written and (CHECKPOINT in description or " at " not in description):
+        if (
+            own is not None
+            and not written
+            and (CHECKPOINT in description or " at " not in description)
+        ):
             self._keep({column_id(column): one for column, one in held.items()})
         named = [(graph.names.get(column, ""), one.sources) for column, one in held.items()]
         return ExecutionColumns(
@@ -132,7 +146,10 @@ class PlanColumns:
             sinks.complete,
             (*visitor.held,),
             # A part of the execution may name the target of the command around it.
-            (*visitor.unknown, *(reason for tree in trees if not written for reason in tree.hidden_targets())),
+            (
+                *visitor.unknown,
+                *(reason for tree in trees if not written for reason in tree.hidden_targets()),
+            ),
         )
 
     def _keep(self, checkpoint: _Checkpoint) -> None:
@@ -151,7 +168,8 @@ _Ids = list[str] | None
 class _VisitedTree(NamedTuple):
     """A tree of a plan, with the ids of each node's output columns by the node's number.
 
-    :param is_logical: it shows a command with the query as it was written, which another plan executes.
+    :param is_logical: it shows a command with the query as it was written, which another plan
+        executes.
     """
 
     nodes: dict[int, Node]
@@ -165,7 +183,10 @@ class _VisitedTree(NamedTuple):
     def hidden_targets(self) -> Iterator[str]:
         """Yield the commands that do not show what they change, for people."""
         hidden = (node for node in self.nodes.values() if node.hides_target())
-        return (f"the plan does not show what the command changes ({redact_text(node.head)})" for node in hidden)
+        return (
+            f"the plan does not show what the command changes ({redact_text(node.head)})"
+            for node in hidden
+        )
 
     @property
     def output(self) -> tuple[str, ...]:
@@ -182,11 +203,13 @@ class _VisitedTree(NamedTuple):
 class _Visitor:
     """Follows columns through the nodes of an execution's plans, from the leaves up.
 
-    ``_VISITS`` names the method for each kind of node; other nodes give the columns of their input. A method derives
-    the columns that its node makes, and returns those that the node gives. Output that the text of a node lists
-    counts before what its method returns, and aliases are read from every node.
+    ``_VISITS`` names the method for each kind of node; other nodes give the columns of their input.
+    A method derives the columns that its node makes, and returns those that the node gives. Output
+    that the text of a node lists counts before what its method returns, and aliases are read from
+    every node.
 
-    :param checkpoints: earlier checkpoints, by the ids of their columns; ``None`` if these are not clear.
+    :param checkpoints: earlier checkpoints, by the ids of their columns; ``None`` if these are not
+        clear.
     :param rdds: these ids by the checkpoint's RDD, once a plan has both.
     :param has_parts: the execution has inner ones, which run the queries that its plan only names.
     :ivar ends: reasons why the plans do not show where columns come from.
@@ -216,7 +239,8 @@ class _Visitor:
         scopes: dict[int, dict[str, str]] = {}
         for node in tree.nodes.values() if self._checkpoints else ():
             self._learn_rdd(node)
-        # The plan of a query's execution is optimized, and comes before the query as a command shows it.
+        # The plan of a query's execution is optimized, and comes before the query as a command
+        # shows it.
         command, *below = [node.head for node in tree.nodes.values()][:2] or [""]
         is_logical = [command.removeprefix("Execute ")] == below
         self.graph.keep_derived(is_kept=is_logical)
@@ -225,11 +249,17 @@ class _Visitor:
             if node.kind == "AdaptiveSparkPlan" and not node.children:
                 # Spark draws the plan of a cache within a cache with too little indentation.
                 of_children = [self.graph.scope]
-            self.graph.scope = dict(ChainMap(*of_children)) if len(of_children) > 1 else (of_children or [{}])[0]
+            self.graph.scope = (
+                dict(ChainMap(*of_children)) if len(of_children) > 1 else (of_children or [{}])[0]
+            )
             self.graph.read_names(node)
             if len(node.children) == 1 and "Input [" in node.body:
-                outputs[node.children[0]] = self.graph.ids_of(node.listed("Input")) or outputs.get(node.children[0])
-            outputs[number] = self._visit_node(node, [outputs.get(child) for child in node.children])
+                outputs[node.children[0]] = self.graph.ids_of(node.listed("Input")) or outputs.get(
+                    node.children[0]
+                )
+            outputs[number] = self._visit_node(
+                node, [outputs.get(child) for child in node.children]
+            )
             scopes[number] = self.graph.scope
         for number, node in tree.nodes.items():
             if (reused := REUSED.match(node.head)) is not None:
@@ -247,7 +277,8 @@ class _Visitor:
         return visited
 
     def link_micro_batch(self, given: Sequence[str]) -> None:
-        """Derive the rows of a ``foreachBatch`` function from the micro-batch around its executions.
+        """Derive the rows of a ``foreachBatch`` function from the micro-batch around its
+        executions.
 
         The function's plans read an RDD, with new ids for the columns of the same names.
 
@@ -255,19 +286,25 @@ class _Visitor:
         """
         names = self.graph.names
         for columns, unknown in self._batches:
-            if [names.get(column, "") for column in columns] == [names.get(column, "") for column in given]:
+            if [names.get(column, "") for column in columns] == [
+                names.get(column, "") for column in given
+            ]:
                 self.graph.align(columns, [list(given)])
                 self.unknown = {reason: None for reason in self.unknown if reason not in unknown}
 
     def _visit_node(self, node: Node, inputs: list[_Ids]) -> _Ids:
         key = node.output_key()
         listed = self.graph.ids_of(node.listed(key)) if key else None
-        visit = self._VISITS.get(node.kind) or (_Visitor._join if "Join" in node.kind else _Visitor._unchanged)
+        visit = self._VISITS.get(node.kind) or (
+            _Visitor._join if "Join" in node.kind else _Visitor._unchanged
+        )
         given = visit(self, node, inputs, listed)
         output = listed if key else given
         if not node.children and output:
             self._read_datasets(node, output)
-        if not (self._has_parts and node.head in LOGICAL) and not (output and self.graph.known.keys() >= {*output}):
+        if not (self._has_parts and node.head in LOGICAL) and not (
+            output and self.graph.known.keys() >= {*output}
+        ):
             self.unknown.update(dict.fromkeys(node.unknown()))
         if node.children or (output and not any(map(self._has_source, output))):
             self.ends.update(dict.fromkeys(node.reasons_without_sources()))
@@ -279,7 +316,9 @@ class _Visitor:
     def _read_datasets(self, node: Node, output: list[str]) -> None:
         relation = node.relation()
         computed = _computed_by_database(node, output)
-        hidden = _HIDDEN_COLUMNS if node.head.startswith("BatchScan") else node.columns_beside_files()
+        hidden = (
+            _HIDDEN_COLUMNS if node.head.startswith("BatchScan") else node.columns_beside_files()
+        )
         for column in output if node.head in CONSTANT else ():
             self.graph.derive(column, (), Derivation.IDENTITY)
         for column in output if any(node.unclear_paths()) else ():
@@ -289,7 +328,9 @@ class _Visitor:
                 name = self.graph.names.get(column, "")
                 if column in computed:
                     source = ColumnSource(dataset, computed[column])
-                    self.graph.known[column] = {source: Derivation.AGGREGATION} if source.column else {}
+                    self.graph.known[column] = (
+                        {source: Derivation.AGGREGATION} if source.column else {}
+                    )
                     if not (source.column or name == "count(*)"):
                         self.graph.hide(column)
                 elif name in hidden:
@@ -305,13 +346,23 @@ class _Visitor:
         return inputs[-1] if inputs and not node.is_code() else None
 
     def _first_list(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        return self.graph.ids_of(node.lists[0]) if node.lists else self._unchanged(node, inputs, listed)
+        return (
+            self.graph.ids_of(node.lists[0])
+            if node.lists
+            else self._unchanged(node, inputs, listed)
+        )
 
     def _last_list(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        return self.graph.ids_of(node.lists[-1]) if node.lists else self._unchanged(node, inputs, listed)
+        return (
+            self.graph.ids_of(node.lists[-1])
+            if node.lists
+            else self._unchanged(node, inputs, listed)
+        )
 
     def _scan(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        """Find the execution of this application that made rows which the plan reads as they are, if there is one."""
+        """Find the execution of this application that made rows which the plan reads as they are,
+        if there is one.
+        """
         if listed and node.head == "Scan ExistingRDD":
             if CHECKPOINT in node.body:
                 self._read_checkpoint(node, listed)
@@ -324,7 +375,9 @@ class _Visitor:
         ids = tuple(self.graph.ids_of(node.listed("Output")) or ()) if rdd is not None else ()
         if rdd is not None and ids not in self._checkpoints and rdd[0] not in self._rdds:
             # Some columns of a set operation, or of distinct rows, have other ids than in its plan.
-            near = [one for one in self._checkpoints if len(one) == len(ids) and any(map(eq, one, ids))]
+            near = [
+                one for one in self._checkpoints if len(one) == len(ids) and any(map(eq, one, ids))
+            ]
             ids = near[0] if len(near) == 1 else ()
         if rdd is not None and self._checkpoints.get(ids):
             self._rdds[rdd[0]] = ids
@@ -344,14 +397,21 @@ class _Visitor:
             return self._unchanged(node, inputs, listed)
         made = self.graph.ids_of(node.lists[-1]) or []
         self.graph.generate(split_items(node.arguments)[0], made)
-        return [*((self.graph.ids_of(node.lists[-2]) if len(node.lists) > 1 else None) or ()), *made]
+        return [
+            *((self.graph.ids_of(node.lists[-2]) if len(node.lists) > 1 else None) or ()),
+            *made,
+        ]
 
     def _python(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        """Derive the columns of functions in Python, which its second list names, from those of their calls."""
+        """Derive the columns of functions in Python, which its second list names, from those of
+        their calls.
+        """
         given = self._unchanged(node, inputs, listed)
         if len(node.lists) < 2:
             return given
-        self._derive_calls(zip(node.lists[0], node.lists[1], strict=False), Derivation.TRANSFORMATION)
+        self._derive_calls(
+            zip(node.lists[0], node.lists[1], strict=False), Derivation.TRANSFORMATION
+        )
         return [*given, *(self.graph.ids_of(node.lists[1]) or ())] if given else given
 
     def _python_aggregate(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
@@ -364,16 +424,24 @@ class _Visitor:
         return self._last_list(node, inputs, listed)
 
     def _derive_calls(self, calls: Iterable[tuple[str, str]], kind: Derivation) -> None:
-        """Derive columns from calls of functions in Python. The id behind a call has a name that holds its columns."""
+        """Derive columns from calls of functions in Python. The id behind a call has a name that
+        holds its columns.
+        """
         for call, attribute in calls:
-            self.graph.derive(id_of(attribute), self.graph.references(call.rpartition("#")[0] or call), kind)
+            self.graph.derive(
+                id_of(attribute), self.graph.references(call.rpartition("#")[0] or call), kind
+            )
 
     def _window(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         given = self._unchanged(node, inputs, listed)
-        return [*given, *(self.graph.ids_of(node.lists[0]) or ())] if given and node.lists else given
+        return (
+            [*given, *(self.graph.ids_of(node.lists[0]) or ())] if given and node.lists else given
+        )
 
     def _expand(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        """Derive the columns of a node that makes several rows of one from the expressions of each row."""
+        """Derive the columns of a node that makes several rows of one from the expressions of each
+        row.
+        """
         output = listed or self._last_list(node, inputs, listed)
         for expressions in node.rows() if output else ():
             of_columns = expressions[-len(output or ()) :]
@@ -408,7 +476,11 @@ class _Visitor:
         if _ONE_SIDED.search(f"{node.head}\n{node.body}"):
             return inputs[0] if inputs else None
         known = [columns for columns in inputs if columns is not None]
-        return [column for columns in known for column in columns] if len(known) == len(inputs) else None
+        return (
+            [column for columns in known for column in columns]
+            if len(known) == len(inputs)
+            else None
+        )
 
     _VISITS: ClassVar[dict[str, Callable[[_Visitor, Node, list[_Ids], _Ids], _Ids]]] = {
         **dict.fromkeys(("Project", "LogicalRelation", "HiveTableRelation"), _first_list),
@@ -435,13 +507,19 @@ class _Sinks:
     :param trees: all trees of its plans, visited.
     """
 
-    def __init__(self, visitor: _Visitor, trees: Sequence[_VisitedTree], plans: Sequence[str]) -> None:
+    def __init__(
+        self, visitor: _Visitor, trees: Sequence[_VisitedTree], plans: Sequence[str]
+    ) -> None:
         self._visitor, self._graph = visitor, visitor.graph
         self._rows = self._hidden_query(trees)
         self._cloned: WrittenColumns = {}
         if any(CLONE in plan for plan in plans):
             sources = PlanDatasets.of(plans).sources
-            self._cloned = {ALL_COLUMNS: {ColumnSource(source, ALL_COLUMNS): Derivation.IDENTITY for source in sources}}
+            self._cloned = {
+                ALL_COLUMNS: {
+                    ColumnSource(source, ALL_COLUMNS): Derivation.IDENTITY for source in sources
+                }
+            }
         self.resolved: dict[PlanDataset, frozenset[str]] = {}
         self._unclear: dict[PlanDataset, set[str]] = {}
         self._executed: dict[PlanDataset, WrittenColumns] = {}
@@ -449,10 +527,13 @@ class _Sinks:
     @property
     def complete(self) -> frozenset[PlanDataset]:
         """The sinks whose columns are all resolved."""
-        return frozenset(sink for sink, names in self.resolved.items() if names and not self._unclear.get(sink))
+        return frozenset(
+            sink for sink, names in self.resolved.items() if names and not self._unclear.get(sink)
+        )
 
     def _hidden_query(self, trees: Sequence[_VisitedTree]) -> list[str] | None:
-        """Return the columns of the query of a command that does not show it in its own plan, such as Delta's INSERT.
+        """Return the columns of the query of a command that does not show it in its own plan, such
+        as Delta's INSERT.
 
         The query is the only inner execution that reads datasets and writes none.
         """
@@ -473,7 +554,8 @@ class _Sinks:
                 output = self._rows
             for sink in node.sinks():
                 if tree.is_logical and len(self._executed) == 1:
-                    # The command and the execution of its query write the same rows: a table, and files in its place.
+                    # The command and the execution of its query write the same rows: a table, and
+                    # files in its place.
                     [(executed, written)] = self._executed.items()
                     self.resolved[sink] = self.resolved.get(executed, frozenset())
                     self._unclear[sink] = self._unclear.get(executed, set())
@@ -482,7 +564,9 @@ class _Sinks:
                     self._executed |= {} if tree.is_logical else {sink: written}
                 yield sink, written
 
-    def _written_to(self, sink: PlanDataset, node: Node, output: list[str] | None) -> WrittenColumns:
+    def _written_to(
+        self, sink: PlanDataset, node: Node, output: list[str] | None
+    ) -> WrittenColumns:
         if CLONE in node.arguments:
             # The rest are Delta's own queries.
             self._visitor.ends = {"it clones a table, whose columns the plan does not name": None}
@@ -496,49 +580,72 @@ class _Sinks:
                     sources[source] = max(kind, derivation, sources.get(source, kind))
                 if not self._graph.is_resolved(column):
                     unclear.add(name)
-        self.resolved[sink] = frozenset((written.keys() | self.resolved.get(sink, frozenset())) - unclear)
+        self.resolved[sink] = frozenset(
+            (written.keys() | self.resolved.get(sink, frozenset())) - unclear
+        )
         if node.kind in _CHANGES_ROWS:
             for name, sources in written.items():
                 # Those of rows that stay as they are.
                 sources.pop(ColumnSource(sink, name), None)
         return {name: sources for name, sources in written.items() if sources}
 
-    def _assignments(self, node: Node, output: list[str]) -> Iterator[tuple[str, list[str], Derivation]]:
-        """Yield the columns of a sink, each with the columns of the query from which a node makes it."""
+    def _assignments(
+        self, node: Node, output: list[str]
+    ) -> Iterator[tuple[str, list[str], Derivation]]:
+        """Yield the columns of a sink, each with the columns of the query from which a node makes
+        it.
+        """
         if node.head == MERGE:
             yield from self._merged(node.arguments)
         elif node.kind == "UpdateCommand":
             yield from self._updated(node, output)
         elif output:
             names = zip(self._target_names(node, output), output, strict=True)
-            named = [(name, column) for name, column in names if name and name not in _HIDDEN_COLUMNS]
+            named = [
+                (name, column) for name, column in names if name and name not in _HIDDEN_COLUMNS
+            ]
             yield from ((name, [column], Derivation.IDENTITY) for name, column in named)
 
-    def _updated(self, node: Node, columns: list[str]) -> Iterator[tuple[str, list[str], Derivation]]:
-        """Yield the columns that Delta's UPDATE sets: it lists an expression for each column of the table."""
+    def _updated(
+        self, node: Node, columns: list[str]
+    ) -> Iterator[tuple[str, list[str], Derivation]]:
+        """Yield the columns that Delta's UPDATE sets: it lists an expression for each column of the
+        table.
+        """
         expressions = node.lists[0] if node.lists else []
-        for column, expression in zip(columns, expressions, strict=False) if len(columns) == len(expressions) else ():
+        for column, expression in (
+            zip(columns, expressions, strict=False) if len(columns) == len(expressions) else ()
+        ):
             below = [other for other in self._graph.references(expression) if other != column]
             yield self._graph.names.get(column, ""), below, self._graph.kind_of(expression)
 
     def _merged(self, arguments: str) -> Iterator[tuple[str, list[str], Derivation]]:
-        """Yield the columns that the clauses of a MERGE set, such as ``[Update [actions: [`name` = label#12]]]``."""
+        """Yield the columns that the clauses of a MERGE set, such as ``[Update [actions: [`name` =
+        label#12]]]``.
+        """
         for clause in arguments.split(_ACTIONS)[1:]:
             for action in split_items(clause[: closing_bracket(clause) or 0]):
                 named = _ACTION.match(action)
                 if named is not None:
                     expression = action[named.end() :]
-                    yield named["column"], self._graph.references(expression), self._graph.kind_of(expression)
+                    yield (
+                        named["column"],
+                        self._graph.references(expression),
+                        self._graph.kind_of(expression),
+                    )
 
     def _target_names(self, node: Node, output: list[str]) -> list[str]:
-        """Return the names of the target's columns: those that a command lists, or those of the query."""
+        """Return the names of the target's columns: those that a command lists, or those of the
+        query.
+        """
         if node.kind in _LISTS_ITS_COLUMNS and node.lists:
             return node.lists[-1] if len(node.lists[-1]) == len(output) else [""] * len(output)
         return [self._graph.names.get(column, "") for column in output]
 
 
 def _computed_by_database(node: Node, output: Sequence[str]) -> dict[str, str]:
-    """Return the columns of a scan that the database computes, each with the table's column behind it or an empty text.
+    """Return the columns of a scan that the database computes, each with the table's column behind
+    it or an empty text.
 
     The database gives what it groups by, then its aggregates.
     """
@@ -547,7 +654,18 @@ def _computed_by_database(node: Node, output: Sequence[str]) -> dict[str, str]:
     if not aggregates or node.relation() is not None:
         return {}
     groups = pushed.get("GroupByExpressions", [])
-    expressions = [*groups, *aggregates] if len(groups) + len(aggregates) == len(output) else [""] * len(output)
-    found = [(column, _AGGREGATE.fullmatch(item)) for column, item in zip(output, expressions, strict=True)]
+    expressions = (
+        [*groups, *aggregates]
+        if len(groups) + len(aggregates) == len(output)
+        else [""] * len(output)
+    )
+    found = [
+        (column, _AGGREGATE.fullmatch(item))
+        for column, item in zip(output, expressions, strict=True)
+    ]
     plain = {column for column, item in zip(output, expressions, strict=True) if item in groups}
-    return {column: aggregate["column"] if aggregate else "" for column, aggregate in found if column not in plain}
+    return {
+        column: aggregate["column"] if aggregate else ""
+        for column, aggregate in found
+        if column not in plain
+    }

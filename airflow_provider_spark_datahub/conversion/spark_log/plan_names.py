@@ -1,6 +1,8 @@
-"""Names of the datasets in physical plans: those that events give them, else those that OpenLineage would give them.
+"""Names of the datasets in physical plans: those that events give them, else those that OpenLineage
+would give them.
 
-OpenLineage names a file or table by its location, with the table of a metastore's warehouse as symlink.
+OpenLineage names a file or table by its location, with the table of a metastore's warehouse as
+symlink.
 
 Tests: ``tests/conversion/test_run_events.py`` and ``tests/conversion/test_merge.py``.
 """
@@ -25,7 +27,11 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     session_table,
     table_and_selector,
 )
-from airflow_provider_spark_datahub.conversion.events import DatasetId, dataset_id, without_partition_folders
+from airflow_provider_spark_datahub.conversion.events import (
+    DatasetId,
+    dataset_id,
+    without_partition_folders,
+)
 from airflow_provider_spark_datahub.conversion.facets.dataset import CHANGE_COLUMNS
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.settings import OTHER_CATALOGS, LineageSettings
@@ -51,8 +57,9 @@ _DATES = (
 _PARTITION = re.compile(r"[^/=]+=[^/]*")
 _POSTGRES = re.compile(r"jdbc:postgresql://(?P<host>[\w.\[\]:,-]+)/(?P<name>[^/?]+)")
 _ICEBERG_CATALOGS = "org.apache.iceberg."
-# How plans show that a table is Delta's: its log, its kind of list of files, its description, or its provider.
-# Their paths have no brackets: a search that fails stops where the next one begins, however long the text is.
+# How plans show that a table is Delta's: its log, its kind of list of files, its description, or
+# its provider. Their paths have no brackets: a search that fails stops where the next one begins,
+# however long the text is.
 _DELTA_LOG = re.compile(r"/_delta_log\b")
 _DELTA_FILES = re.compile(
     r"\b(?:Tahoe|PreparedDelta|CdcAdd)\w{0,40}Index ?\[(?P<files>[^,\[\]\n]+)[,\]]"
@@ -70,9 +77,11 @@ _SETTINGS = ("", ".type", ".catalog-impl", ".url", ".uri", ".warehouse")
 class _NamedDataset(NamedTuple):
     """OpenLineage's name of a dataset.
 
-    :param facets: ``symlinks`` and ``catalog``, as an event would have them; empty if events name the dataset.
+    :param facets: ``symlinks`` and ``catalog``, as an event would have them; empty if events name
+        the dataset.
     :param table: the table behind the path, on the one platform that events show.
-    :param is_guess: neither events nor plans show where the table is, so it may be outside of the warehouse.
+    :param is_guess: neither events nor plans show where the table is, so it may be outside of the
+        warehouse.
     """
 
     id: DatasetId
@@ -97,11 +106,17 @@ class PlanNames:
     ) -> None:
         self._logged, self._settings = logged, settings or LineageSettings()
         self._default_fs, self._properties = logged.default_fs, logged.properties
-        hadoop = {name.removeprefix("spark.hadoop."): value for name, value in logged.properties.items()}
-        self._hive = hadoop.get("hive.metastore.uris", "").partition(",")[0].replace("thrift://", "hive://")
+        hadoop = {
+            name.removeprefix("spark.hadoop."): value for name, value in logged.properties.items()
+        }
+        self._hive = (
+            hadoop.get("hive.metastore.uris", "").partition(",")[0].replace("thrift://", "hive://")
+        )
         self._account = next(filter(None, map(hadoop.get, _ACCOUNTS)), "")
         is_glue = "AWSGlueDataCatalog" in hadoop.get("hive.metastore.client.factory.class", "")
-        self.has_glue = is_glue or bool(self._account) or self._settings_of("spark_catalog")["kind"] == "glue"
+        self.has_glue = (
+            is_glue or bool(self._account) or self._settings_of("spark_catalog")["kind"] == "glue"
+        )
         """Spark's own catalogue is Glue, as OpenLineage sees it."""
         formats = self._settings.catalog_platforms
         self.states: list[tuple[DatasetId, DatasetState]] = [
@@ -109,31 +124,48 @@ class PlanNames:
         ]
         tables = (symlinks or {}).values()
         platforms = {table.namespace for table in tables}
-        of_formats = {platform for kind, platform in formats.items() if kind not in (OTHER_CATALOGS, "hive")}
-        # A format's platform is not that of the other tables in a catalogue. In Glue, there is no other platform.
-        self._platforms = {platform for platform in platforms if platform.partition("://")[0] not in of_formats}
-        self._formats = () if any(platform.startswith("glue") for platform in self._platforms) else formats
+        of_formats = {
+            platform for kind, platform in formats.items() if kind not in (OTHER_CATALOGS, "hive")
+        }
+        # A format's platform is not that of the other tables in a catalogue. In Glue, there is no
+        # other platform.
+        self._platforms = {
+            platform for platform in platforms if platform.partition("://")[0] not in of_formats
+        }
+        self._formats = (
+            () if any(platform.startswith("glue") for platform in self._platforms) else formats
+        )
         # The same name on two platforms does not show which of them a plan means.
-        self._reported_tables = {table.name: table for table in tables} if len(platforms) == 1 else {}
+        self._reported_tables = (
+            {table.name: table for table in tables} if len(platforms) == 1 else {}
+        )
         self._reported = {*(symlinks or ()), *(dataset for dataset, _ in self.states)}
 
     def id_of(self, named: PlanDataset) -> DatasetId | None:
-        """Return the name of a dataset; ``None`` if the catalogue or database of a table is not known."""
+        """Return the name of a dataset; ``None`` if the catalogue or database of a table is not
+        known.
+        """
         found = self.of(named)
         return found.id if found is not None else None
 
     def is_whole(self, named: PlanDataset) -> bool:
-        """Return whether the name of a dataset has its whole path, not that of a folder around a partition."""
+        """Return whether the name of a dataset has its whole path, not that of a folder around a
+        partition.
+        """
         return not named.path or self.id_of(named) == location_of(named.path, self._default_fs)
 
     def column(self, source: ColumnSource) -> ColumnId | None:
-        """Return the name of a column; ``None`` if its dataset has none, or is a metadata table with other columns."""
+        """Return the name of a column; ``None`` if its dataset has none, or is a metadata table
+        with other columns.
+        """
         dataset = self.id_of(source.dataset)
         is_metadata = table_and_selector(source.dataset.table, "")[1].lower() in METADATA_TABLES
         return ColumnId(dataset, source.column) if dataset is not None and not is_metadata else None
 
     def of(self, named: PlanDataset) -> _NamedDataset | None:
-        """Return the dataset as an event names it; ``None`` if the catalogue or database of a table is not known."""
+        """Return the dataset as an event names it; ``None`` if the catalogue or database of a table
+        is not known.
+        """
         if named.topic:
             return _NamedDataset(dataset_id(KAFKA, named.topic))
         if named.relation or named.catalog_class == BIGQUERY:
@@ -147,13 +179,19 @@ class PlanNames:
         if path is not None and path in self._reported:
             return _NamedDataset(path)
         if not named.table:
-            return _NamedDataset(_dataset_of(named.path, self._default_fs)) if path is not None else None
+            return (
+                _NamedDataset(_dataset_of(named.path, self._default_fs))
+                if path is not None
+                else None
+            )
         table = self._reported_table(named.table)
         if table is not None:
             return _NamedDataset(table)
         found = self._table(named)
         # Events know better which table is at a place.
-        return _NamedDataset(found.id) if found is not None and found.id in self._reported else found
+        return (
+            _NamedDataset(found.id) if found is not None and found.id in self._reported else found
+        )
 
     def _reported_table(self, table: str) -> DatasetId | None:
         """Return the table that events name so, with or without the catalogue in front of it."""
@@ -178,23 +216,36 @@ class PlanNames:
         if settings[""] == JDBC_CATALOG:
             database = _POSTGRES.match(settings[".url"])
             host = f"postgres://{database['host'].lower()}" if database is not None else ""
-            return _NamedDataset(dataset_id(host, f"{database['name']}.{rest}")) if database is not None else None
+            return (
+                _NamedDataset(dataset_id(host, f"{database['name']}.{rest}"))
+                if database is not None
+                else None
+            )
         # Iceberg's metadata tables, such as db.orders.snapshots, are read from the table.
-        table, is_iceberg = table_and_selector(rest, "")[0], settings[""].startswith(_ICEBERG_CATALOGS)
+        table, is_iceberg = (
+            table_and_selector(rest, "")[0],
+            settings[""].startswith(_ICEBERG_CATALOGS),
+        )
         warehouse = settings[".warehouse"].rstrip("/")
         if is_iceberg and settings["kind"] in ("glue", "hive", "rest"):
             place = settings[".uri"].replace("thrift://", "hive://") or (
                 self._hive if settings["kind"] == "hive" else ""
             )
-            return self._without_path(self._glue if settings["kind"] == "glue" else place, table, "iceberg")
+            return self._without_path(
+                self._glue if settings["kind"] == "glue" else place, table, "iceberg"
+            )
         if not warehouse or settings["kind"] not in ("", "hadoop"):
             return None
         location = location_of(f"{warehouse}/{table.replace('.', '/')}", self._default_fs)
         return _described(location, self._uri(warehouse), table, "iceberg" if is_iceberg else "")
 
     def _settings_of(self, catalog: str) -> Mapping[str, str]:
-        """Return the properties of a catalogue, and its kind: that of Iceberg's class ``GlueCatalog`` is ``glue``."""
-        settings = {name: self._properties.get(f"{_CATALOG}{catalog}{name}", "") for name in _SETTINGS}
+        """Return the properties of a catalogue, and its kind: that of Iceberg's class
+        ``GlueCatalog`` is ``glue``.
+        """
+        settings = {
+            name: self._properties.get(f"{_CATALOG}{catalog}{name}", "") for name in _SETTINGS
+        }
         of_class = settings[".catalog-impl"].rpartition(".")[2].removesuffix("Catalog")
         return settings | {"kind": (settings[".type"] or of_class).lower()}
 
@@ -206,35 +257,57 @@ class PlanNames:
 
     @cached_property
     def _glue(self) -> str:
-        """The namespace of Glue's catalogue, as far as the log has it; empty if ``namespaces`` needs more of it."""
+        """The namespace of Glue's catalogue, as far as the log has it; empty if ``namespaces``
+        needs more of it.
+        """
         account = f":{self._account}" if self._account else ""
-        places = [place for place in self._settings.namespaces if place.startswith(_GLUE) and place.endswith(account)]
+        places = [
+            place
+            for place in self._settings.namespaces
+            if place.startswith(_GLUE) and place.endswith(account)
+        ]
         if len(places) > bool(account):
             return ""
         return places[0] if places else f"{_GLUE}{account}"
 
     def _with_catalog(self, named: PlanDataset) -> str:
-        """Return the table's name with the catalogue whose class the plan names; empty if several have that class."""
+        """Return the table's name with the catalogue whose class the plan names; empty if several
+        have that class.
+        """
         of_class, _, instance = named.catalog_class.partition("@")
         catalogs = [
             name.removeprefix(_CATALOG)
             for name, value in self._properties.items()
-            if value == of_class and name.startswith(_CATALOG) and "." not in name.removeprefix(_CATALOG)
+            if value == of_class
+            and name.startswith(_CATALOG)
+            and "." not in name.removeprefix(_CATALOG)
         ]
         if len(catalogs) > 1:
             # Elsewhere, plans name tables of the same instance with their catalogue.
             full_names = {table for _, table in self._tables}
-            tables = [table for of, table in self._tables if of == named.catalog_class] if instance else [named.table]
-            found = [[one for one in catalogs if f"{one}.{table}" in full_names] for table in tables]
+            tables = (
+                [table for of, table in self._tables if of == named.catalog_class]
+                if instance
+                else [named.table]
+            )
+            found = [
+                [one for one in catalogs if f"{one}.{table}" in full_names] for table in tables
+            ]
             catalogs = [*{one[0] for one in found if len(one) == 1}]
             return f"{catalogs[0]}.{named.table}" if len(catalogs) == 1 else ""
-        return f"{catalogs[0]}.{named.table}" if catalogs and catalogs != ["spark_catalog"] else named.table
+        return (
+            f"{catalogs[0]}.{named.table}"
+            if catalogs and catalogs != ["spark_catalog"]
+            else named.table
+        )
 
     @cached_property
     def _tables(self) -> set[tuple[str, str]]:
         """The names of tables in plans, each with the class of its catalogue."""
         plans = [execution.plan for execution in self._logged.executions.values()]
-        return {(one.catalog_class, one.table) for plan in plans for one in PlanDatasets.of([plan]).all}
+        return {
+            (one.catalog_class, one.table) for plan in plans for one in PlanDatasets.of([plan]).all
+        }
 
     def _session_table(self, named: PlanDataset) -> _NamedDataset | None:
         warehouse, locations = self._places
@@ -258,13 +331,21 @@ class PlanNames:
             # A plan does not show the platform of the catalogue: Glue, for example.
             (platform, *others) = self._platforms
             of_catalog = dataset_id(platform, table)
-            return _NamedDataset(location, table=of_catalog, is_guess=is_guess) if not others else None
+            return (
+                _NamedDataset(location, table=of_catalog, is_guess=is_guess) if not others else None
+            )
         catalog = self._glue if self.has_glue else self._hive or self._uri(warehouse)
-        return _described(location, catalog, table, framework)._replace(is_guess=is_guess) if catalog else None
+        return (
+            _described(location, catalog, table, framework)._replace(is_guess=is_guess)
+            if catalog
+            else None
+        )
 
     @cached_property
     def _places(self) -> tuple[str, dict[str, str]]:
-        """The warehouse, and the places of tables: one execution may name a table with its location, others without."""
+        """The warehouse, and the places of tables: one execution may name a table with its
+        location, others without.
+        """
         warehouse = self._properties.get("spark.sql.warehouse.dir", "").rstrip("/")
         locations: dict[str, str] = {}
         for execution in self._logged.executions.values():
@@ -278,32 +359,58 @@ class PlanNames:
     @cached_property
     def delta_tables(self) -> set[DatasetId | str]:
         """Locations of the Delta tables that the plans show, and names of those that they create."""
-        plans = [execution.plan for execution in self._logged.executions.values() if "elta" in execution.plan]
-        paths = {location_of(path, self._default_fs) for plan in plans for path in _delta_paths(plan)}
+        plans = [
+            execution.plan
+            for execution in self._logged.executions.values()
+            if "elta" in execution.plan
+        ]
+        paths = {
+            location_of(path, self._default_fs) for plan in plans for path in _delta_paths(plan)
+        }
         return {*paths, *(table for plan in plans for table in _created_by_delta(plan))}
 
     def change_feeds(self) -> set[DatasetId]:
         """Return the Delta tables whose changes the application reads."""
-        plans = [execution.plan for execution in self._logged.executions.values() if "_change_type" in execution.plan]
+        plans = [
+            execution.plan
+            for execution in self._logged.executions.values()
+            if "_change_type" in execution.plan
+        ]
         scans = (
-            node for plan in plans for node in Plan.of(plan).nodes if node.columns_beside_files() == CHANGE_COLUMNS
+            node
+            for plan in plans
+            for node in Plan.of(plan).nodes
+            if node.columns_beside_files() == CHANGE_COLUMNS
         )
-        return {_dataset_of(one.path, self._default_fs) for node in scans for one in node.sources() if one.path}
+        return {
+            _dataset_of(one.path, self._default_fs)
+            for node in scans
+            for one in node.sources()
+            if one.path
+        }
 
     def _uri(self, warehouse: str) -> str:
         dataset = _location(warehouse, self._default_fs)
-        return f"{dataset.namespace}:{dataset.name}" if "://" not in dataset.namespace else "".join(dataset)
+        return (
+            f"{dataset.namespace}:{dataset.name}"
+            if "://" not in dataset.namespace
+            else "".join(dataset)
+        )
 
 
 def _described(dataset: DatasetId, catalog: str, table: str, framework: str) -> _NamedDataset:
     facets = {"symlinks": {"identifiers": [{"namespace": catalog, "name": table, "type": "TABLE"}]}}
-    return _NamedDataset(dataset, facets | ({"catalog": {"framework": framework}} if framework else {}))
+    return _NamedDataset(
+        dataset, facets | ({"catalog": {"framework": framework}} if framework else {})
+    )
 
 
 def _delta_paths(plan: str) -> Iterator[str]:
     """Yield the paths of the Delta tables that a plan shows."""
     for found in _DELTA_LOG.finditer(plan):
-        if path := _BEFORE_A_PATH.split(plan[max(0, found.start() - _LONGEST_PATH) : found.start()])[-1]:
+        if path := _BEFORE_A_PATH.split(
+            plan[max(0, found.start() - _LONGEST_PATH) : found.start()]
+        )[-1]:
             yield path
     for found in _DELTA_FILES.finditer(plan):
         yield found[found.lastgroup or 0]
@@ -326,7 +433,9 @@ def _table_path(path: str) -> str:
 
 
 def _warehouse_of(table: str, path: str) -> str:
-    """Return the warehouse if the table is where a metastore puts its tables; empty if it is elsewhere."""
+    """Return the warehouse if the table is where a metastore puts its tables; empty if it is
+    elsewhere.
+    """
     place = place_of(table)
     return path[: -len(place)] if path.lower().endswith(place.lower()) else ""
 
@@ -343,24 +452,34 @@ _ANY_FOLDER = re.compile(r"/\*(?=/)")
 
 
 class FilesOfRdds:
-    """Files and folders that RDDs read. OpenLineage names the folder around a file, and a pattern as it is."""
+    """Files and folders that RDDs read. OpenLineage names the folder around a file, and a pattern
+    as it is.
+    """
 
     def __init__(self, logged: LoggedApplication) -> None:
         self._default_fs = logged.default_fs
         self._all: dict[DatasetId, dict[DatasetId, None]] = {}
-        of_executions = (execution.rdd_paths for execution in logged.executions.values() if execution.rdd_paths)
+        of_executions = (
+            execution.rdd_paths for execution in logged.executions.values() if execution.rdd_paths
+        )
         for paths in (*logged.rdd_reads.values(), *of_executions):
             for reported, datasets in self._by_reported(paths).items():
                 self._all.setdefault(reported, {}).update(datasets)
 
     def datasets(self, paths: Iterable[str]) -> list[DatasetId]:
         """Return what an RDD reads. :param paths: the names of its first RDDs."""
-        return [*dict.fromkeys(dataset for named in self._by_reported(paths).values() for dataset in named)]
+        return [
+            *dict.fromkeys(
+                dataset for named in self._by_reported(paths).values() for dataset in named
+            )
+        ]
 
     def named_in(self, run: RunState, paths: Iterable[str]) -> RunState:
-        """Return the run with what RDDs read in place of the folders and patterns that its events name.
+        """Return the run with what RDDs read in place of the folders and patterns that its events
+        name.
 
-        :param paths: what the run's own jobs read. A run without jobs reads what others read of these folders.
+        :param paths: what the run's own jobs read. A run without jobs reads what others read of
+            these folders.
         """
         named = self._all | self._by_reported(paths) if self._all else {}
         inputs: dict[DatasetId, DatasetState] = {}
@@ -368,10 +487,16 @@ class FilesOfRdds:
             # No event has a schema of what an RDD reads.
             found = named.get(dataset, {}) if state.schema is None else {}
             inputs |= dict.fromkeys(found if found and dataset not in found else (dataset,), state)
-        return structs.replace(run, inputs=inputs) if inputs.keys() != run.inputs.keys() and named else run
+        return (
+            structs.replace(run, inputs=inputs)
+            if inputs.keys() != run.inputs.keys() and named
+            else run
+        )
 
     def _by_reported(self, paths: Iterable[str]) -> dict[DatasetId, dict[DatasetId, None]]:
-        """Return what RDDs read, by the names that OpenLineage gives it: the folder itself for its parts."""
+        """Return what RDDs read, by the names that OpenLineage gives it: the folder itself for its
+        parts.
+        """
         found: dict[DatasetId, dict[DatasetId, None]] = {}
         for path in (path for listed in paths for path in _BETWEEN_PATHS.split(listed)):
             if _PATTERN.search(path):
@@ -392,14 +517,18 @@ class FilesOfRdds:
         whole = _location(path.rpartition("/")[0] + "/", self._default_fs)
         # Any folder may be a month or a day.
         cut = _dataset_of(_ANY_FOLDER.sub("/01", f"{whole.name}/"), "").name.count("/")
-        folders = takewhile(lambda folder: not _PATTERN.search(folder), whole.name.split("/")[: cut + 1])
+        folders = takewhile(
+            lambda folder: not _PATTERN.search(folder), whole.name.split("/")[: cut + 1]
+        )
         return _of_store(whole._replace(name="/".join(folders) or "/"))
 
 
 def location_of(path: str, default_fs: str) -> DatasetId:
-    """Return a path as OpenLineage names it: ``file:/a`` is ``file`` ``/a``, ``s3a://b/a`` is ``s3://b`` ``a``.
+    """Return a path as OpenLineage names it: ``file:/a`` is ``file`` ``/a``, ``s3a://b/a`` is
+    ``s3://b`` ``a``.
 
-    :param default_fs: Hadoop's ``fs.defaultFS`` for a path without a scheme; empty if it is not known.
+    :param default_fs: Hadoop's ``fs.defaultFS`` for a path without a scheme; empty if it is not
+        known.
     """
     return _of_store(_location(path, default_fs))
 
@@ -407,7 +536,11 @@ def location_of(path: str, default_fs: str) -> DatasetId:
 def _of_store(dataset: DatasetId) -> DatasetId:
     scheme, separator, bucket = dataset.namespace.partition("://")
     store = _STORES.get(scheme)
-    return dataset_id(f"{store}{separator}{bucket}", dataset.name.lstrip("/") or "/") if store else dataset
+    return (
+        dataset_id(f"{store}{separator}{bucket}", dataset.name.lstrip("/") or "/")
+        if store
+        else dataset
+    )
 
 
 def _location(path: str, default_fs: str) -> DatasetId:
@@ -426,7 +559,8 @@ def _location(path: str, default_fs: str) -> DatasetId:
 
 
 def _dataset_of(path: str, default_fs: str) -> DatasetId:
-    """Return the dataset of files at a path, without the partitions at its end: ``k=v``, dates, ``2026/01/31``.
+    """Return the dataset of files at a path, without the partitions at its end: ``k=v``, dates,
+    ``2026/01/31``.
 
     The rules are those of OpenLineage's ``DatasetNameTrimmer`` classes (since 1.39).
     """

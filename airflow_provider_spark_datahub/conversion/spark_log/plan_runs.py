@@ -1,4 +1,5 @@
-"""Runs of an application as the plans in Spark's event log show them: one for each outermost SQL execution.
+"""Runs of an application as the plans in Spark's event log show them: one for each outermost SQL
+execution.
 
 Tests: ``tests/conversion/test_run_events.py`` and ``tests/conversion/test_merge.py``.
 """
@@ -26,7 +27,11 @@ from airflow_provider_spark_datahub.conversion.events import (
     JsonObject,
     RunEvent,
 )
-from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics, field_names
+from airflow_provider_spark_datahub.conversion.facets.dataset import (
+    NOT_COUNTED,
+    OutputStatistics,
+    field_names,
+)
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, Fold, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
@@ -39,13 +44,22 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     WrittenColumns,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import FilesOfRdds, PlanNames
-from airflow_provider_spark_datahub.conversion.spark_log.plans import Node, Plan, PlanDataset, PlanDatasets
+from airflow_provider_spark_datahub.conversion.spark_log.plans import (
+    Node,
+    Plan,
+    PlanDataset,
+    PlanDatasets,
+)
 
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 # A view reads nothing when it is created.
-_READS_NOTHING = re.compile(r"\bExecute (?:CreateViewCommand|CreateTempViewUsing|CacheTable|ExplainCommand)\b")
+_READS_NOTHING = re.compile(
+    r"\bExecute (?:CreateViewCommand|CreateTempViewUsing|CacheTable|ExplainCommand)\b"
+)
 # Sources without a name of their own are shown by their class.
-_HIDDEN = re.compile(r"Scan (?:(?:KafkaRelation|python\w*)\b[^\[\n]*|[\w.$]+(?=@[0-9a-f]))|BatchScan \w+ *$")
+_HIDDEN = re.compile(
+    r"Scan (?:(?:KafkaRelation|python\w*)\b[^\[\n]*|[\w.$]+(?=@[0-9a-f]))|BatchScan \w+ *$"
+)
 _WRITER = re.compile(r"(?!\S*\.noop\.)[\w.$]+(?=@[0-9a-f])")
 _CREATE = "CREATE"
 # OpenLineage's name of the command: a table that it creates was not written.
@@ -57,11 +71,13 @@ _CHANGES_ROWS = frozenset(
 _SNAPSHOT = re.compile(
     r"\bIceberg\w{0,20}Scan\(table=(?P<table>[\w.]{1,300}), [^\n]{0,200}?\bsnapshotId=(?P<version>\d{1,20}),"
 )
-# Delta lists the files of each scan in an execution of its own, which reads the state of the table's version.
+# Delta lists the files of each scan in an execution of its own, which reads the state of the
+# table's version.
 _LISTS_FILES = ("Filtering files for query", "MERGE operation - scanning files for matches")
 _STATE = re.compile(r"\bDelta Table State #(?P<version>\d{1,20}) - (?P<path>\S+)/_delta_log\b")
 _SIZES = ("size of files read", "total data file size (bytes)")
-# Rows, bytes and files in the metrics of a command that writes files, of Iceberg's commit, and of Delta's commands.
+# Rows, bytes and files in the metrics of a command that writes files, of Iceberg's commit, and of
+# Delta's commands.
 _WRITTEN = (
     ("number of output rows", "written output", "number of written files"),
     ("number of added records", "total size of added files (bytes)", "number of added data files"),
@@ -74,8 +90,9 @@ _COMMIT = (
     ("number of added records", "total number of records"),
 )
 
-# Roots and inner nodes of plans that write data. Nothing else counts as lost: OpenLineage leaves out plans that only
-# read (collect, show, count) and some commands on purpose (its SparkNodesFilter, CreateViewFilter).
+# Roots and inner nodes of plans that write data. Nothing else counts as lost: OpenLineage leaves
+# out plans that only read (collect, show, count) and some commands on purpose (its
+# SparkNodesFilter, CreateViewFilter).
 _WRITES = re.compile(
     r"\b(?:InsertInto\w*|Create\w*TableAsSelect\w*|Replace\w*TableAsSelect\w*|SaveIntoDataSourceCommand"
     r"|MergeInto\w*|MergeRows|AppendData\w*|Overwrite(?:ByExpression|PartitionsDynamic)\w*|ReplaceData|WriteDelta"
@@ -83,8 +100,8 @@ _WRITES = re.compile(
 )
 # Commands are not queries whose rows the driver takes.
 _NO_READS = re.compile(rf"{_WRITES.pattern}|\bExecute \w|^== Physical Plan ==\n(?:\* )?Call\b")
-# Spark calls what reads a header, or infers a schema, after the reader's method. Other statements, and jobs that give
-# their work a name, hide it: then its plan shows it.
+# Spark calls what reads a header, or infers a schema, after the reader's method. Other statements,
+# and jobs that give their work a name, hide it: then its plan shows it.
 _READER_CALLS = re.compile(r"(?:csv|json|xml|load|parquet|orc|text|table) at ")
 _MAY_INFER = re.compile(r"(?!.* at )|(?:sql|createTable|createExternalTable) at ")
 _READS_SCHEMA = re.compile(
@@ -117,7 +134,8 @@ class PlanRun:
     :param outputs: without column lineage.
     :param written: the columns of each sink.
     :param replaced: datasets that hold nothing but what it wrote, by its overwrites.
-    :param rest: targets of a command that changes rows: it reads the rows that it leaves as they are.
+    :param rest: targets of a command that changes rows: it reads the rows that it leaves as they
+        are.
     :param guesses: inputs whose places nothing shows: tables may be outside of the warehouse.
     """
 
@@ -163,14 +181,22 @@ class PlanRuns:
     :ivar tables: tables behind paths whose platform only the application's own events show.
     """
 
-    def __init__(self, application: LoggedApplication, names: PlanNames, fold: Fold, settings: LineageSettings) -> None:
+    def __init__(
+        self,
+        application: LoggedApplication,
+        names: PlanNames,
+        fold: Fold,
+        settings: LineageSettings,
+    ) -> None:
         self._application, self._names = application, names
         self._fold, self._settings = fold, settings
         self._columns = PlanColumns()
         self.files = FilesOfRdds(application)
         self.tables: dict[DatasetId, DatasetId] = {}
         self._written: dict[DatasetId, dict[str, None]] = {}
-        self._schemas = {dataset: state.schema for dataset, state in names.states if state.schema is not None}
+        self._schemas = {
+            dataset: state.schema for dataset, state in names.states if state.schema is not None
+        }
         self._events = _Events(application)
 
     def of(self, parts: Sequence[SqlExecution]) -> PlanRun:
@@ -182,9 +208,17 @@ class PlanRuns:
         # A function of ``foreachBatch`` may create a view of its rows before it writes them.
         plans = [plan for plan in plans if not _READS_NOTHING.search(plan)]
         datasets = PlanDatasets.of(plans)
-        inputs, outputs = self._states([*datasets.sources, *columns.held]), self._states(datasets.sinks)
-        inputs |= {dataset: DatasetState() for dataset in self.files.datasets(SqlExecution.paths_of_rdds(parts))}
-        changes_rows = any(node.kind in _CHANGES_ROWS for plan in plans for node in Plan.of(plan).nodes)
+        inputs, outputs = (
+            self._states([*datasets.sources, *columns.held]),
+            self._states(datasets.sinks),
+        )
+        inputs |= {
+            dataset: DatasetState()
+            for dataset in self.files.datasets(SqlExecution.paths_of_rdds(parts))
+        }
+        changes_rows = any(
+            node.kind in _CHANGES_ROWS for plan in plans for node in Plan.of(plan).nodes
+        )
         rest = frozenset(inputs.keys() & outputs.keys() if changes_rows else ())
         replaced = self._replaced(parts)
         if parts[0].end_ms is not None:
@@ -193,7 +227,11 @@ class PlanRuns:
             ((dataset, state),) = outputs.items()
             _add_write(parts, state)
             state.replaces = state.replaces or (dataset in replaced and not state.in_catalog)
-        guesses = frozenset(one.id for one in map(self._names.of, datasets.sources) if one is not None and one.is_guess)
+        guesses = frozenset(
+            one.id
+            for one in map(self._names.of, datasets.sources)
+            if one is not None and one.is_guess
+        )
         written = self.written(columns, outputs)
         for one in written:
             if one.dataset is not None:
@@ -202,8 +240,12 @@ class PlanRuns:
         outputs |= self._changed_tables(plans)
         return PlanRun(parts, columns, inputs, outputs, written, replaced, rest, guesses)
 
-    def written(self, columns: ExecutionColumns, outputs: Mapping[DatasetId, DatasetState]) -> Collection[Written]:
-        """Return the columns that an execution writes to each of its outputs, and to sinks without a name."""
+    def written(
+        self, columns: ExecutionColumns, outputs: Mapping[DatasetId, DatasetState]
+    ) -> Collection[Written]:
+        """Return the columns that an execution writes to each of its outputs, and to sinks without
+        a name.
+        """
         written: dict[DatasetId | PlanDataset, Written] = {}
         for sink, of_sink in columns.written:
             dataset = self._names.id_of(sink)
@@ -212,7 +254,11 @@ class PlanRuns:
                 (dataset,) = outputs
             own = written.setdefault(dataset or sink, Written(sink, dataset))
             # The plan of a part may show what that of the execution around it does not.
-            new = {name: sources for name, sources in of_sink.items() if name not in (ALL_COLUMNS, *own.resolved)}
+            new = {
+                name: sources
+                for name, sources in of_sink.items()
+                if name not in (ALL_COLUMNS, *own.resolved)
+            }
             new |= {
                 name: {ColumnSource(source.dataset, name): derivation}
                 for source, derivation in of_sink.get(ALL_COLUMNS, {}).items()
@@ -224,14 +270,25 @@ class PlanRuns:
         return written.values()
 
     def _cloned_columns(self, clone: DatasetId | None, source: PlanDataset) -> list[str]:
-        """Return the columns of a cloned dataset without those that its clone lacks: it may be replaced later."""
-        dataset, own = self._names.id_of(source), field_names(self._schemas.get(clone) if clone else None)
-        names = field_names(self._schemas.get(dataset)) or self._written.get(dataset, ()) if dataset else ()
+        """Return the columns of a cloned dataset without those that its clone lacks: it may be
+        replaced later.
+        """
+        dataset, own = (
+            self._names.id_of(source),
+            field_names(self._schemas.get(clone) if clone else None),
+        )
+        names = (
+            field_names(self._schemas.get(dataset)) or self._written.get(dataset, ())
+            if dataset
+            else ()
+        )
         return [name for name in names if name in own or not own]
 
     def run_of(self, plan: PlanRun) -> RunState | None:
         """Return the run of an execution without events; ``None`` if its plans name no dataset."""
-        inputs = {dataset: state for dataset, state in plan.inputs.items() if dataset not in plan.rest}
+        inputs = {
+            dataset: state for dataset, state in plan.inputs.items() if dataset not in plan.rest
+        }
         if not inputs and not plan.outputs:
             return None
         is_created = any(state.lifecycle == _CREATE for state in plan.outputs.values())
@@ -240,47 +297,75 @@ class PlanRuns:
         run.inputs, run.outputs = inputs, dict(plan.outputs)
         run.worked = any(state.statistics != NOT_COUNTED for state in plan.outputs.values())
         for written in plan.written if self._settings.capture_column_level_lineage else ():
-            edges = [edge for column, sources in written.columns.items() for edge in self._edges(column, sources)]
+            edges = [
+                edge
+                for column, sources in written.columns.items()
+                for edge in self._edges(column, sources)
+            ]
             if written.dataset in run.outputs:
                 columns = DatasetColumns.of(edges, "") if edges else None
                 state = run.outputs[written.dataset]
                 run.outputs[written.dataset] = structs.replace(
-                    state, columns=columns, is_resolved=written.is_complete, gap="" if edges else plan.gap
+                    state,
+                    columns=columns,
+                    is_resolved=written.is_complete,
+                    gap="" if edges else plan.gap,
                 )
         return run
 
     def _edges(self, column: str, sources: Sources) -> Iterator[ColumnEdge]:
         for decides in (False, True) if self._settings.capture_indirect_columns else (False,):
-            of_kind = {source: derivation for source, derivation in sources.items() if source.decides is decides}
-            named = {self._names.column(source): derivation for source, derivation in of_kind.items()}
+            of_kind = {
+                source: derivation
+                for source, derivation in sources.items()
+                if source.decides is decides
+            }
+            named = {
+                self._names.column(source): derivation for source, derivation in of_kind.items()
+            }
             upstreams = tuple(one for one in named if one is not None)
-            kinds = {f"DIRECT:{derivation.name}" for one, derivation in named.items() if one is not None}
+            kinds = {
+                f"DIRECT:{derivation.name}" for one, derivation in named.items() if one is not None
+            }
             if upstreams:
-                yield ColumnEdge((column,), upstreams, "INDIRECT:CONDITIONAL" if decides else ",".join(sorted(kinds)))
+                yield ColumnEdge(
+                    (column,),
+                    upstreams,
+                    "INDIRECT:CONDITIONAL" if decides else ",".join(sorted(kinds)),
+                )
 
     def add_application(self) -> int:
         """Add an application without events to the fold, and return the number of its runs.
 
-        Micro-batches are left out, unless a function of the job wrote their rows: their streaming queries have jobs of
-        their own.
+        Micro-batches are left out, unless a function of the job wrote their rows: their streaming
+        queries have jobs of their own.
         """
         application, count = self._application, 1
         for event in self._events.of_application("START", application.start_ms):
             self._fold.add(RunEvent.parse(event))
         plans = [self.of(parts) for parts in application.root_executions()]
         # A micro-batch that names a sink ran a function of the job (foreachBatch).
-        plans = [plan for plan in plans if (not plan.parts[0].query_run_id or plan.outputs) and not plan.is_inference]
+        plans = [
+            plan
+            for plan in plans
+            if (not plan.parts[0].query_run_id or plan.outputs) and not plan.is_inference
+        ]
         begun: list[tuple[int, PlanRun | None]] = [(plan.parts[0].start_ms, plan) for plan in plans]
         begun += [(start_ms, None) for start_ms in application.rdd_reads]
         for start_ms, plan in sorted(begun, key=itemgetter(0)):
-            count += (self._add_rdd_job(start_ms) if plan is None else self.run_of(plan)) is not None
+            count += (
+                self._add_rdd_job(start_ms) if plan is None else self.run_of(plan)
+            ) is not None
         for event in self._events.of_application("COMPLETE", application.end_ms):
             self._fold.add(RunEvent.parse(event))
         return count
 
     def _add_rdd_job(self, start_ms: int) -> RunState:
         run = self._fold.add(RunEvent.parse(self._events.of_rdd_job(start_ms)))
-        run.inputs = {one: DatasetState() for one in self.files.datasets(self._application.rdd_reads[start_ms])}
+        run.inputs = {
+            one: DatasetState()
+            for one in self.files.datasets(self._application.rdd_reads[start_ms])
+        }
         return run
 
     # -- datasets
@@ -298,8 +383,12 @@ class PlanRuns:
     def _changed_tables(self, plans: Iterable[str]) -> dict[DatasetId, DatasetState]:
         """Return the tables that were created empty, renamed or dropped."""
         changed: dict[DatasetId, DatasetState] = {}
-        for change in filter(None, (node.change() for plan in plans for node in Plan.of(plan).nodes)):
-            previous = [*self._states([PlanDataset(table=change.previous)])] if change.previous else []
+        for change in filter(
+            None, (node.change() for plan in plans for node in Plan.of(plan).nodes)
+        ):
+            previous = (
+                [*self._states([PlanDataset(table=change.previous)])] if change.previous else []
+            )
             for table, state in self._states([PlanDataset(table=change.table)]).items():
                 if not change.previous or (previous and previous[0] != table):
                     changed[table] = structs.replace(
@@ -308,14 +397,20 @@ class PlanRuns:
         return changed
 
     def _replaced(self, parts: Sequence[SqlExecution]) -> frozenset[DatasetId]:
-        plans = (part.plan for part in parts if not (part.is_dynamic or part.failure or part.end_ms is None))
+        plans = (
+            part.plan
+            for part in parts
+            if not (part.is_dynamic or part.failure or part.end_ms is None)
+        )
         nodes = (node for plan in plans for node in Plan.of(plan).nodes if node.replaces_all())
         sinks = (sink for node in nodes for sink in node.sinks() if self._names.is_whole(sink))
         return frozenset(filter(None, map(self._names.id_of, sinks)))
 
     # -- versions and amounts, by plans and the driver's metrics
 
-    def _add_reads(self, parts: Sequence[SqlExecution], inputs: Mapping[DatasetId, DatasetState]) -> None:
+    def _add_reads(
+        self, parts: Sequence[SqlExecution], inputs: Mapping[DatasetId, DatasetState]
+    ) -> None:
         versions, sizes = dict[DatasetId, dict[int, None]](), dict[DatasetId, list[int]]()
         for part in parts:
             for named, version in _versions(part):
@@ -332,7 +427,9 @@ class PlanRuns:
 
 
 def wrote_data(execution: SqlExecution) -> bool:
-    """Return whether an execution ended well, is not a micro-batch, and has a plan that writes data."""
+    """Return whether an execution ended well, is not a micro-batch, and has a plan that writes
+    data.
+    """
     return execution.ended_well and not execution.query_run_id and execution.has_in_tree(_WRITES)
 
 
@@ -361,22 +458,33 @@ def _versions(part: SqlExecution) -> Iterator[tuple[PlanDataset, int]]:
 def _counted(part: SqlExecution) -> Iterator[tuple[Node, Mapping[str, int]]]:
     """Yield the nodes that the driver counts something of, with the counts by name."""
     for head, location, ids in part.counted:
-        counts = {name: part.counts[number] for name, number in ids.items() if number in part.counts}
+        counts = {
+            name: part.counts[number] for name, number in ids.items() if number in part.counts
+        }
         index, _, paths = location.partition("[")
         place = f"Location: {index.partition('(')[0]} [{paths}" if paths else ""
         yield Node(0, head.strip(), place), counts
 
 
 class _Events:
-    """Makes the events that OpenLineage's listener would have sent, without datasets: they describe runs."""
+    """Makes the events that OpenLineage's listener would have sent, without datasets: they describe
+    runs.
+    """
 
     def __init__(self, application: LoggedApplication) -> None:
         self._application = application
         self._namespace = application.properties.get("spark.openlineage.namespace") or "default"
         self._run_id = self._uuid("application")
         self._name = application.name.strip() or application.id
-        details = {"appName": application.name, "applicationId": application.id, "userName": application.user}
-        parent = {"run": {"runId": self._run_id}, "job": {"namespace": self._namespace, "name": self._name}}
+        details = {
+            "appName": application.name,
+            "applicationId": application.id,
+            "userName": application.user,
+        }
+        parent = {
+            "run": {"runId": self._run_id},
+            "job": {"namespace": self._namespace, "name": self._name},
+        }
         self._own_facets: dict[str, Any] = {
             "processing_engine": {"name": "spark", "version": application.spark_version},
             "spark_applicationDetails": {name: value for name, value in details.items() if value},
@@ -387,31 +495,47 @@ class _Events:
     def of_application(self, kind: str, time_ms: int | None) -> Iterator[JsonObject]:
         """Yield the beginning or the end of the application. A log without an end was not closed."""
         if time_ms is not None:
-            yield self._event(kind, time_ms, self._run_id, self._name, "APPLICATION", self._own_facets)
+            yield self._event(
+                kind, time_ms, self._run_id, self._name, "APPLICATION", self._own_facets
+            )
 
     def of_rdd_job(self, start_ms: int) -> JsonObject:
         """Return the beginning of a job of RDDs."""
         number = list(self._application.rdd_reads).index(start_ms)
-        run_id, name = self._uuid(f"rdd job {number}"), f"{self._name.replace('.', '_')}.rdd_job_{number}"
+        run_id, name = (
+            self._uuid(f"rdd job {number}"),
+            f"{self._name.replace('.', '_')}.rdd_job_{number}",
+        )
         return self._event("START", start_ms, run_id, name, RDD_JOB, self._facets)
 
     def of_execution(self, parts: Sequence[SqlExecution], node: str) -> Iterator[JsonObject]:
         """Yield the beginning and the end of an execution."""
         root, facets = parts[0], {**self._facets}
-        run_id, name = self._uuid(str(root.id)), f"{self._name.replace('.', '_')}.{node}execution_{root.id}"
+        run_id, name = (
+            self._uuid(str(root.id)),
+            f"{self._name.replace('.', '_')}.{node}execution_{root.id}",
+        )
         yield self._event("START", root.start_ms, run_id, name, "SQL_JOB", facets)
         if root.end_ms is None:
             return
         failure = next((part.failure for part in parts if part.failure), "")
         if failure:
             facets["errorMessage"] = {"message": failure, "programmingLanguage": "JVM"}
-        yield self._event("FAIL" if failure else "COMPLETE", root.end_ms, run_id, name, "SQL_JOB", facets)
+        yield self._event(
+            "FAIL" if failure else "COMPLETE", root.end_ms, run_id, name, "SQL_JOB", facets
+        )
 
-    def _event(self, kind: str, time_ms: int, run_id: str, name: str, job_type: str, facets: JsonObject) -> JsonObject:
-        job_facets = {"jobType": {"processingType": "BATCH", "integration": "SPARK", "jobType": job_type}}
+    def _event(
+        self, kind: str, time_ms: int, run_id: str, name: str, job_type: str, facets: JsonObject
+    ) -> JsonObject:
+        job_facets = {
+            "jobType": {"processingType": "BATCH", "integration": "SPARK", "jobType": job_type}
+        }
         return {
             "eventType": kind,
-            "eventTime": datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "eventTime": datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(
+                timespec="milliseconds"
+            ),
             "producer": SPARK_LOG,
             "schemaURL": _SCHEMA,
             "run": {"runId": run_id, "facets": dict(facets)},
@@ -425,16 +549,23 @@ class _Events:
         return str(uuid5(NAMESPACE_URL, f"spark:{application.id}:{application.start_ms}:{part}"))
 
 
-def add_application(application: LoggedApplication, fold: Fold, settings: LineageSettings) -> tuple[int, list[str]]:
-    """Add an application without events to a fold; return the number of its runs, and sources without a dataset."""
+def add_application(
+    application: LoggedApplication, fold: Fold, settings: LineageSettings
+) -> tuple[int, list[str]]:
+    """Add an application without events to a fold; return the number of its runs, and sources
+    without a dataset.
+    """
     names = PlanNames(application, settings=settings)
-    return PlanRuns(application, names, fold, settings).add_application(), _unnamed_sources(application, names)
+    return PlanRuns(application, names, fold, settings).add_application(), _unnamed_sources(
+        application, names
+    )
 
 
 def _unnamed_sources(application: LoggedApplication, names: PlanNames) -> list[str]:
     """Return the sources and targets in plans whose names do not lead to a dataset, sorted.
 
-    These are tables of catalogues without a known location, tables behind JDBC, and other kinds of scans.
+    These are tables of catalogues without a known location, tables behind JDBC, and other kinds of
+    scans.
     """
     sources = {f"the target of {method} (an RDD)" for method in application.rdd_writes}
     for parts in application.root_executions(with_micro_batches=False):
@@ -443,7 +574,11 @@ def _unnamed_sources(application: LoggedApplication, names: PlanNames) -> list[s
         sources.update(dataset.table or f"JDBC table {dataset.relation}" for dataset in unnamed)
         for node in (node for part in parts for node in Plan.of(part.plan).nodes):
             relation, hidden = node.relation(), _HIDDEN.match(f"{node.head} {node.arguments}")
-            if not datasets.sinks and (writer := _WRITER.match(node.arguments)) and node.hides_target():
+            if (
+                not datasets.sinks
+                and (writer := _WRITER.match(node.arguments))
+                and node.hides_target()
+            ):
                 sources.add(f"the target of {writer[0]} ({node.kind})")
             if relation is not None:
                 sources.add(f"JDBCRelation({short_statement(relation.relation)})")

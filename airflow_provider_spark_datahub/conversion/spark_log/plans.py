@@ -1,4 +1,5 @@
-"""The text of physical plans, as Spark's event log holds it: trees of nodes, and what each reads, writes and changes.
+"""The text of physical plans, as Spark's event log holds it: trees of nodes, and what each reads,
+writes and changes.
 
 Plans are in Spark's "formatted" mode: a tree of numbered nodes, then a description of each node.
 """
@@ -28,15 +29,20 @@ _TREE = re.compile(
 )
 _TREE_LINE = re.compile(r"[ :+-]*(?:\* )?[^\s:+-].*\((?P<number>\d+)\)\s*")
 # What Spark counted in an adaptive plan, and how a cache is read.
-_BEHIND_NUMBER = re.compile(r"(?<=\d\))(?:, (?:Statistics\(|coalesced|local|skewed)| \(columnarIn=)")
+_BEHIND_NUMBER = re.compile(
+    r"(?<=\d\))(?:, (?:Statistics\(|coalesced|local|skewed)| \(columnarIn=)"
+)
 SUBQUERY = re.compile(r"(?P<name>(?:scalar-)?subquery)#(?P<id>\d+)")
 _LISTED = re.compile(
-    r"^(?P<key>Input|Output|Results|Functions|Aggregate Attributes) \[(?P<count>\d+)\]: ", re.MULTILINE
+    r"^(?P<key>Input|Output|Results|Functions|Aggregate Attributes) \[(?P<count>\d+)\]: ",
+    re.MULTILINE,
 )
 # The delay of an event-time column's watermark stands behind its id.
 ATTRIBUTE = re.compile(r"(?P<name>.+)#(?P<id>\d+)L?(?:-T\d+ms)?", re.DOTALL)
 # The id behind the comma is that of the subquery's plan.
-_PLAN_ID_OF_SUBQUERY = re.compile(r"\bSubquery (?P<reference>(?:scalar-)?subquery#\d+), \[id=#\d+\]")
+_PLAN_ID_OF_SUBQUERY = re.compile(
+    r"\bSubquery (?P<reference>(?:scalar-)?subquery#\d+), \[id=#\d+\]"
+)
 _RELATION = re.compile(r"\bRelation \[(?P<columns>[^\[\]]*)\] \w")
 _KEEP = "keep("
 _OPEN, _CLOSE = "([{", ")]}"
@@ -46,17 +52,29 @@ _PUNCTUATION = re.compile(rf"[{re.escape(_OPEN + _CLOSE)}]|, ")
 
 _FILE_SCAN = re.compile(r"Scan \w+(?: (?P<table>[\w.]+))?")
 _LOCATION = re.compile(r"^Location: (?P<index>\w+) ?\[(?P<paths>.*)\]$", re.MULTILINE)
-_TABLE_SCAN = re.compile(r"(?:Scan hive|BatchScan|Scan JDBC v1 Relation from v2 scan) (?P<table>[\w.]+)")
+_TABLE_SCAN = re.compile(
+    r"(?:Scan hive|BatchScan|Scan JDBC v1 Relation from v2 scan) (?P<table>[\w.]+)"
+)
 # The origin of a cached relation is on one line, which Spark abbreviates if it is long.
 _CACHED_SCAN = re.compile(
     r"FileScan \w+(?: (?P<table>[\w.]+))?\[[^\[\]]*\](?:(?!FileScan ).)*?"
     r" Location: \w+\(\d+ paths\)\[(?P<paths>[^\[\]]*)\], "
 )
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*")
-_TOPICS = re.compile(r"Scan KafkaRelation\(strategy=Subscribe\[(?P<topics>[\w.-]+(?:, [\w.-]+)*)\],")
-# What Spark knows of the file behind a row (``_metadata.file_path``): a scan gives it, but the files do not have it.
+_TOPICS = re.compile(
+    r"Scan KafkaRelation\(strategy=Subscribe\[(?P<topics>[\w.-]+(?:, [\w.-]+)*)\],"
+)
+# What Spark knows of the file behind a row (``_metadata.file_path``): a scan gives it, but the
+# files do not have it.
 _FILE_METADATA = frozenset(
-    {"file_path", "file_name", "file_size", "file_block_start", "file_block_length", "file_modification_time"}
+    {
+        "file_path",
+        "file_name",
+        "file_size",
+        "file_block_start",
+        "file_block_length",
+        "file_modification_time",
+    }
 )
 _READ_SCHEMA = re.compile(r"^ReadSchema: struct<(?P<fields>.*)>$", re.MULTILINE)
 _MORE_PATHS = re.compile(r"\.\.\. (?P<number>\d+) entries")
@@ -75,10 +93,13 @@ KAFKA = "kafka"
 JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
 """Spark's catalogue of the tables of a database."""
 BIGQUERY = "bigquery"
-"""Platform of the tables that BigQuery's connector writes. It loads files into them, which it then removes."""
+"""Platform of the tables that BigQuery's connector writes. It loads files into them, which it then
+removes.
+"""
 _STAGED = "/.spark-bigquery-"
 CHECKPOINT = "heckpoint at "
-"""Part of the call site of ``checkpoint`` and ``localCheckpoint``, which their RDDs have as name."""
+"""Part of the call site of ``checkpoint`` and ``localCheckpoint``, which their RDDs have as name.
+"""
 _CODE = re.compile(
     r"(?:Python)?(?:Map|FlatMap)(?:CoGroups|Groups)?(?:In(?:Pandas|Arrow)\w*)|(?:Map|FlatMap)(?:Elements|Partitions|Groups\w*)"
     r"|TransformWithState\w*|\w+EvalPythonUDTF"
@@ -93,10 +114,14 @@ _TARGETS = {
         rf"\A{_PATH}",
     ),
     **dict.fromkeys(
-        ("InsertIntoDataSourceDirCommand", "InsertIntoHiveDirCommand"), (r"\bStorage\(Location: (?P<path>[^,()]+)[,)]",)
+        ("InsertIntoDataSourceDirCommand", "InsertIntoHiveDirCommand"),
+        (r"\bStorage\(Location: (?P<path>[^,()]+)[,)]",),
     ),
     "CreateDataSourceTableAsSelectCommand": (_QUOTED,),
-    "CreateHiveTableAsSelectCommand": (_QUOTED, r"\[Database: (?P<database>\w+), TableName: (?P<name>\w+)\]"),
+    "CreateHiveTableAsSelectCommand": (
+        _QUOTED,
+        r"\[Database: (?P<database>\w+), TableName: (?P<name>\w+)\]",
+    ),
     "InsertIntoHiveTable": (_QUOTED,),
     "SaveAsV1TableCommand": (_QUOTED,),
     "SaveIntoDataSourceCommand": tuple(
@@ -110,14 +135,27 @@ _TARGETS = {
     ),
     # A table of a metastore has a SerDe, too.
     "MergeIntoCommand": (rf"(?:{_QUOTED}(?:, [\w.]+)?, )?Delta\[version=\d+, {_PATH}\]",),
-    "UpdateCommand": (rf"Delta\[version=\d+, {_PATH}\], {_QUOTED}", rf"Delta\[version=\d+, {_PATH}\]"),
+    "UpdateCommand": (
+        rf"Delta\[version=\d+, {_PATH}\], {_QUOTED}",
+        rf"Delta\[version=\d+, {_PATH}\]",
+    ),
     "DeleteCommand": (_QUOTED,),
     **dict.fromkeys(
-        ("AppendData", "OverwriteByExpression", "OverwritePartitionsDynamic", "ReplaceData", "WriteDelta"),
+        (
+            "AppendData",
+            "OverwriteByExpression",
+            "OverwritePartitionsDynamic",
+            "ReplaceData",
+            "WriteDelta",
+        ),
         (r"\bIcebergWrite\(table=(?P<table>[\w.]+),",),
     ),
     **dict.fromkeys(
-        (f"{atomic}{verb}TableAsSelect" for atomic in ("", "Atomic") for verb in ("Create", "Replace")),
+        (
+            f"{atomic}{verb}TableAsSelect"
+            for atomic in ("", "Atomic")
+            for verb in ("Create", "Replace")
+        ),
         (
             r"(?<![\w.$])(?P<catalog>[\w.$]+(?:@\w+)?)(?:\(\w+\))?, (?P<table>[\w.]+),",
             rf"\.DeltaCatalog@\w+, delta\.`{_PLAIN_PATH}`,",
@@ -135,28 +173,48 @@ _TARGETS = {
     "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
 }
 _SINKS = {kind: tuple(map(re.compile, patterns)) for kind, patterns in _TARGETS.items()}
-_COMMAND = re.compile(r"Execute |\w*(?:WriteTo|WriteInto|DeleteFrom|UpdateTable|MergeInto)\w*|Call\b")
-CONSTANT = frozenset({"LocalTableScan", "Range", "OneRowRelation", "Scan OneRowRelation", "EmptyRelation"})
+_COMMAND = re.compile(
+    r"Execute |\w*(?:WriteTo|WriteInto|DeleteFrom|UpdateTable|MergeInto)\w*|Call\b"
+)
+CONSTANT = frozenset(
+    {"LocalTableScan", "Range", "OneRowRelation", "Scan OneRowRelation", "EmptyRelation"}
+)
 # Leaves without rows that are stored, and those whose rows are another node's.
 REUSED = re.compile(r"Reused\w+ \[Reuses operator id: (?P<number>\d+)\]")
 _NO_DATASET = (CONSTANT - {"LocalTableScan"}) | {
-    *("ReusedExchange", "ReusedSubquery", "SubqueryAdaptiveBroadcast", "CTERelationRef", "UnionLoopRef"),
+    *(
+        "ReusedExchange",
+        "ReusedSubquery",
+        "SubqueryAdaptiveBroadcast",
+        "CTERelationRef",
+        "UnionLoopRef",
+    ),
     *("AdaptiveSparkPlan", "Scan ExistingRDD mergeMaterializedSource"),
 }
-_READS_DELTA_LOG = re.compile(r"^Scan ExistingRDD Delta |^Location: \w+ ?\[[^,\]]*/_delta_log\b", re.MULTILINE)
-LOGICAL = frozenset({"LogicalRelation", "HiveTableRelation", "DataSourceV2Relation", "LocalRelation", "LogicalRDD"})
+_READS_DELTA_LOG = re.compile(
+    r"^Scan ExistingRDD Delta |^Location: \w+ ?\[[^,\]]*/_delta_log\b", re.MULTILINE
+)
+LOGICAL = frozenset(
+    {"LogicalRelation", "HiveTableRelation", "DataSourceV2Relation", "LocalRelation", "LogicalRDD"}
+)
 # An overwrite of what has no partitions.
 _OVERWRITTEN = re.compile(r"[^,\[\]]+, false, [\w.$@]+, \[[^\]]*\], Overwrite\b")
 _OF_PART = re.compile(r"replace(?:Where|On|Using)\b|partitionOverwriteMode|\.\.\.", re.IGNORECASE)
 _JDBC = "JDBCRelation("
 _WITH = re.compile(r"\(?\s*WITH\b", re.IGNORECASE)
 # A scan of a Delta table's changes names its columns and its transaction log.
-_CHANGES = re.compile(r"Scan DeltaCDFRelation\([^,]*?\bSnapshot\(path=(?P<path>[^\s(]+)/_delta_log,")
-_CHANGED_FILES = re.compile(r"^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex\b", re.MULTILINE)
+_CHANGES = re.compile(
+    r"Scan DeltaCDFRelation\([^,]*?\bSnapshot\(path=(?P<path>[^\s(]+)/_delta_log,"
+)
+_CHANGED_FILES = re.compile(
+    r"^Location: (?:CdcAdd|TahoeChange|TahoeRemove)FileIndex\b", re.MULTILINE
+)
 _LOADED = re.compile(r".*`, (?P<path>[^,]+), (?P<local>true|false), (?:true|false)(?:, .*)?")
 # A path that LOAD DATA finds in the folder in which the driver was started.
 RELATIVE = re.compile(r"file:(?=[^/])")
-_RENAMED = re.compile(r"(?P<old>`[^`]+`(?:\.`[^`]+`){1,2}), (?P<new>`[^`]+`(?:\.`[^`]+`){1,2}), false")
+_RENAMED = re.compile(
+    r"(?P<old>`[^`]+`(?:\.`[^`]+`){1,2}), (?P<new>`[^`]+`(?:\.`[^`]+`){1,2}), false"
+)
 _DROPPED = re.compile(r"V2SessionCatalog\(spark_catalog\), (?P<table>[\w.]+),.*")
 _CREATE_TABLE = frozenset({"CreateDataSourceTableCommand", "CreateTableCommand"})
 _CREATED = re.compile(_QUOTED)
@@ -167,10 +225,14 @@ _SESSION_CATALOG = "spark_catalog."
 class PlanDataset:
     """A file or table that a plan names.
 
-    :param path: a location, with its scheme if the plan has it; empty if the plan names only a table.
-    :param table: ``database.table``, after the catalogue unless it is the session's; empty for plain files.
-    :param catalog_class: the Java class of the catalogue, and ``@`` with its instance, if the plan names these instead.
-    :param relation: a table of a database, or a query in brackets that the database runs; plans hide the address.
+    :param path: a location, with its scheme if the plan has it; empty if the plan names only a
+        table.
+    :param table: ``database.table``, after the catalogue unless it is the session's; empty for
+        plain files.
+    :param catalog_class: the Java class of the catalogue, and ``@`` with its instance, if the plan
+        names these instead.
+    :param relation: a table of a database, or a query in brackets that the database runs; plans
+        hide the address.
     :param topic: a topic of Kafka.
     """
 
@@ -224,7 +286,8 @@ class Node:
         return [split_items(item[1:-1]) for item in items if item[:1] + item[-1:] == "[]"]
 
     def listed(self, key: str) -> list[str] | None:
-        """Return the items of a line such as ``Output [2]: [a#1, b#2]``; ``None`` if there are not as many as it says.
+        """Return the items of a line such as ``Output [2]: [a#1, b#2]``; ``None`` if there are not
+        as many as it says.
 
         Spark abbreviates long lists, and a text in an expression may hold brackets and commas.
         """
@@ -239,19 +302,24 @@ class Node:
         return next((key for key in ("Output", "Results") if f"{key} [" in self.body), "")
 
     def rows(self) -> Iterator[list[str]]:
-        """Yield the expressions of rows that the node makes of one: by the clauses of a MERGE, or for groupings."""
+        """Yield the expressions of rows that the node makes of one: by the clauses of a MERGE, or
+        for groupings.
+        """
         *lists, output = self.lists or [[]]
         if self.head == MERGE_ROWS:
             for row in (item for items in lists for item in items if item.startswith(_KEEP)):
                 expressions = split_items(row[len(_KEEP) : -1])
-                # Before the columns: the condition, and in later versions of Spark what happens to the row.
+                # Before the columns: the condition, and in later versions of Spark what happens to
+                # the row.
                 if len(expressions) - len(output) in (1, 2):
                     yield expressions
         elif lists:
             yield from (split_items(projection[1:-1]) for projection in lists[0])
 
     def query(self) -> list[str] | None:
-        """Return the columns of a query that a command shows as one of its arguments, by the first line of its plan."""
+        """Return the columns of a query that a command shows as one of its arguments, by the first
+        line of its plan.
+        """
         relation = _RELATION.search(self.arguments)
         if relation is not None:
             return ids_of(relation["columns"].split(","))
@@ -279,18 +347,32 @@ class Node:
         if loaded is not None:
             path = loaded["path"]
             if ":/" in path or path.startswith("/") or loaded["local"] == "true":
-                yield PlanDataset(f"file:{path}" if loaded["local"] == "true" and ":/" not in path else path)
+                yield PlanDataset(
+                    f"file:{path}" if loaded["local"] == "true" and ":/" not in path else path
+                )
         for cached in _CACHED_SCAN.finditer(body):
             yield from _paths(cached["paths"], cached["table"])
 
     def sinks(self) -> Iterator[PlanDataset]:
         """Yield the dataset that the node writes, if it writes one and names it."""
         # A table of Spark's catalogue is described in lines of their own.
-        arguments = self.body.partition("Arguments: ")[2] if self.head.endswith("ExecV1") else self.arguments
+        arguments = (
+            self.body.partition("Arguments: ")[2]
+            if self.head.endswith("ExecV1")
+            else self.arguments
+        )
         patterns = _SINKS.get(self.head.removeprefix("Execute "), ())
         found = next((found for pattern in patterns if (found := pattern.search(arguments))), None)
-        named = {name: value or "" for name, value in found.groupdict().items()} if found is not None else {}
-        path, table, catalog = named.get("path", ""), named.get("table", ""), named.get("catalog", "")
+        named = (
+            {name: value or "" for name, value in found.groupdict().items()}
+            if found is not None
+            else {}
+        )
+        path, table, catalog = (
+            named.get("path", ""),
+            named.get("table", ""),
+            named.get("catalog", ""),
+        )
         if named.get("database"):
             table = f"{named['database']}.{named['name']}"
         if named.get("in_database"):
@@ -298,11 +380,17 @@ class Node:
         if named.get("bigquery"):
             table, catalog = _table_of_bigquery(named["bigquery"], arguments), BIGQUERY
         if found is not None and "..." not in path and _STAGED not in path:
-            yield PlanDataset(path, _unquoted(table), catalog, named.get("relation", ""), named.get("topic", ""))
+            yield PlanDataset(
+                path, _unquoted(table), catalog, named.get("relation", ""), named.get("topic", "")
+            )
 
     def relation(self) -> PlanDataset | None:
         """Return what the node reads through JDBC."""
-        text = f"{self.head} {self.arguments}" if self.head.startswith(("Scan JDBC", "LogicalRelation")) else ""
+        text = (
+            f"{self.head} {self.arguments}"
+            if self.head.startswith(("Scan JDBC", "LogicalRelation"))
+            else ""
+        )
         begin = text.find(_JDBC) + len(_JDBC)
         depth, query = 1, begin
         for position in range(begin, len(text)) if _JDBC in text else ():
@@ -314,12 +402,16 @@ class Node:
                 # Spark puts the option prepareQuery in front of the query.
                 is_with = _WITH.match(prepared) is not None
                 return PlanDataset(
-                    relation=f"({prepared}SELECT * FROM {rest}) q" if is_with else f"{prepared}{rest}".strip()
+                    relation=f"({prepared}SELECT * FROM {rest}) q"
+                    if is_with
+                    else f"{prepared}{rest}".strip()
                 )
         return None
 
     def columns_beside_files(self) -> frozenset[str]:
-        """Return the names of columns that the node may give of the files it reads, without the files having them."""
+        """Return the names of columns that the node may give of the files it reads, without the
+        files having them.
+        """
         if _CHANGES.match(self.head) or _CHANGED_FILES.search(self.body):
             return CHANGE_COLUMNS
         schema = _READ_SCHEMA.search(self.body)
@@ -346,12 +438,18 @@ class Node:
         ):
             return
         elif any(self.sources()):
-            yield from self.unclear_paths() if not any(source.table for source in self.sources()) else ()
+            yield from (
+                self.unclear_paths() if not any(source.table for source in self.sources()) else ()
+            )
         elif _COMMAND.match(self.head) is None and self.kind not in _SINKS:
-            yield from [*self.reasons_without_sources()] or [f"the plan does not show what it reads ({head})"]
+            yield from [*self.reasons_without_sources()] or [
+                f"the plan does not show what it reads ({head})"
+            ]
 
     def unclear_paths(self) -> Iterator[str]:
-        """Yield messages for people about inputs that the node does not name, since Spark omitted their paths."""
+        """Yield messages for people about inputs that the node does not name, since Spark omitted
+        their paths.
+        """
         location = _LOCATION.search(self.body) if _FILE_SCAN.fullmatch(self.head) else None
         if location is not None:
             first, *others = _BETWEEN_PATHS.split(location["paths"])
@@ -380,9 +478,11 @@ class Node:
             yield f"the source has no name of a dataset ({head})"
 
     def replaces_all(self) -> bool:
-        """Return whether the node leaves nothing of what its target held: files, or a table that is replaced.
+        """Return whether the node leaves nothing of what its target held: files, or a table that is
+        replaced.
 
-        A table may have earlier versions, which others read. In Delta, options may name a part of it.
+        A table may have earlier versions, which others read. In Delta, options may name a part of
+        it.
         """
         is_whole = self.kind in ("AtomicReplaceTableAsSelect", "ReplaceTableAsSelect")
         if self.kind == "InsertIntoHadoopFsRelationCommand":
@@ -428,7 +528,9 @@ class Plan(NamedTuple):
 
     @classmethod
     def queries_with_parts(cls, text: str) -> Iterator[str]:
-        """Yield the queries that a database runs for Spark, and that name parts of themselves by WITH."""
+        """Yield the queries that a database runs for Spark, and that name parts of themselves by
+        WITH.
+        """
         for node in cls.of(text).nodes if _JDBC in text else ():
             relation = node.relation()
             if relation is not None and _WITH.match(relation.relation):
@@ -438,7 +540,8 @@ class Plan(NamedTuple):
 def _parsed(text: str) -> Plan:
     text = _PLAN_ID_OF_SUBQUERY.sub(lambda match: match["reference"], text)
     nodes = tuple(
-        Node(int(node["number"]), _CODEGEN.sub("", node["head"]).strip(), node["body"]) for node in _NODE.finditer(text)
+        Node(int(node["number"]), _CODEGEN.sub("", node["head"]).strip(), node["body"])
+        for node in _NODE.finditer(text)
     )
     described = {node.number: node for node in nodes}
     trees = []
@@ -464,7 +567,8 @@ def _nodes(lines: str, described: dict[int, Node]) -> dict[int, Node]:
         if found is None or int(found["number"]) not in described:
             begun = indent or begun
             continue
-        # The name of a node may take several lines, such as that of a scan with its table's description.
+        # The name of a node may take several lines, such as that of a scan with its table's
+        # description.
         depth, number = indent or begun, int(found["number"])
         begun = 0
         while above and above[-1][0] >= depth:
@@ -472,13 +576,19 @@ def _nodes(lines: str, described: dict[int, Node]) -> dict[int, Node]:
         if above:
             children[above[-1][1]][number] = None
         above.append((depth, number))
-        # A cache that is read twice is drawn twice, with the same numbers: it comes after all nodes above it.
+        # A cache that is read twice is drawn twice, with the same numbers: it comes after all nodes
+        # above it.
         children[number] = children.pop(number, {})
-    return {number: replace(described[number], children=tuple(below)) for number, below in children.items()}
+    return {
+        number: replace(described[number], children=tuple(below))
+        for number, below in children.items()
+    }
 
 
 def closing_bracket(text: str, begin: int = 0) -> int | None:
-    """Return the place of the bracket that closes the one before ``begin``; ``None`` if there is none."""
+    """Return the place of the bracket that closes the one before ``begin``; ``None`` if there is
+    none.
+    """
     depth = 1
     for mark in _PUNCTUATION.finditer(text, begin):
         depth += (mark[0] in _OPEN) - (mark[0] in _CLOSE)
@@ -508,7 +618,9 @@ def ids_of(items: list[str] | None) -> list[str] | None:
 
 
 def id_of(item: str) -> str:
-    """Return the id of a column, such as ``12`` of ``amount#12``; empty if the item is not a column."""
+    """Return the id of a column, such as ``12`` of ``amount#12``; empty if the item is not a
+    column.
+    """
     named = ATTRIBUTE.fullmatch(item)
     return named["id"] if named else ""
 
@@ -544,7 +656,8 @@ class PlanDatasets(NamedTuple):
             logs.update(dict.fromkeys(found["path"] for found in _TABLE_STATE.finditer(node.head)))
             is_clone = is_clone or CLONE in node.arguments
         if is_clone:
-            # Delta reads the transaction logs of two tables for a clone: the source's and the clone's own.
+            # Delta reads the transaction logs of two tables for a clone: the source's and the
+            # clone's own.
             cloned = [path for path in logs if all(path != sink.path for sink in sinks)]
             sources.update({PlanDataset(cloned[0]): None} if len(cloned) == 1 else {})
         return cls(tuple(sources), tuple(_joined(sinks)))
@@ -554,7 +667,9 @@ def _paths(paths: str, table: str | None) -> Iterator[PlanDataset]:
     entries = _BETWEEN_PATHS.split(paths)
     listed = [path for path in entries if not path.startswith("...") and _DELTA_LOG not in path]
     if all(_URI.fullmatch(path) and "..." not in path for path in listed):
-        for path in listed if table else named_paths(listed, are_all=not entries[-1].startswith("...")):
+        for path in (
+            listed if table else named_paths(listed, are_all=not entries[-1].startswith("..."))
+        ):
             yield PlanDataset(path, _unquoted(table or ""))
 
 
@@ -572,7 +687,9 @@ def _unquoted(table: str) -> str:
 
 
 def _joined(sinks: Iterable[PlanDataset]) -> list[PlanDataset]:
-    """Join the table and the path of a CREATE TABLE AS SELECT: the outer execution names one, the inner the other."""
+    """Join the table and the path of a CREATE TABLE AS SELECT: the outer execution names one, the
+    inner the other.
+    """
     listed = list(sinks)
     tables = {sink.table for sink in listed if sink.table}
     paths = {sink.path for sink in listed if sink.path}
@@ -590,7 +707,9 @@ def _joined(sinks: Iterable[PlanDataset]) -> list[PlanDataset]:
 
 def _is_place_of(table: str, path: str) -> bool:
     """Return whether a path may be where a warehouse puts a table."""
-    return bool(table.partition(".")[2]) and path.rstrip("/").lower().endswith(place_of(table).lower())
+    return bool(table.partition(".")[2]) and path.rstrip("/").lower().endswith(
+        place_of(table).lower()
+    )
 
 
 def place_of(table: str) -> str:

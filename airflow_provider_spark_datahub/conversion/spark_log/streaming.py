@@ -1,7 +1,7 @@
 """Streaming queries as jobs of their own, beside the batch job of their application.
 
-Spark's event log names each query with its sources and sinks. OpenLineage's runs of its micro-batches add the rest:
-static sides of joins, writes in ``foreachBatch``, column lineage.
+Spark's event log names each query with its sources and sinks. OpenLineage's runs of its
+micro-batches add the rest: static sides of joins, writes in ``foreachBatch``, column lineage.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_names import locat
 from airflow_provider_spark_datahub.conversion.urns import DEFAULT_CLUSTER, FlowIdentity
 
 _DESCRIPTION = re.compile(r"(?P<kind>[^\[\]]+)\[(?P<inside>.*)\]", re.DOTALL)
-# KafkaV2[Subscribe[orders, payments]], KafkaV2[SubscribePattern[orders.*]], KafkaV2[Assign[orders-0, orders-1]]
+# KafkaV2[Subscribe[orders, payments]], KafkaV2[SubscribePattern[orders.*]], or
+# KafkaV2[Assign[orders-0, orders-1]].
 _KAFKA = re.compile(r"(?:(?P<strategy>\w+)\[)?(?P<topics>[^\[\]]*)")
 _PLATFORMS = {
     **dict.fromkeys(("KafkaV2", "KafkaV1", "KafkaSource", "KafkaSourceV1"), "kafka"),
@@ -62,7 +63,8 @@ _PLATFORMS = {
 _PATHS = frozenset({"delta-lake", "file", "dbfs"})
 # Sources and sinks without a dataset: generated rows, memory, a console, a socket, the user's code.
 _NO_DATASET = re.compile(
-    r"(Rate|Memory|Console|Foreach|TextSocket|Socket|Noop|PythonStreaming|AvailableNow)", re.IGNORECASE
+    r"(Rate|Memory|Console|Foreach|TextSocket|Socket|Noop|PythonStreaming|AvailableNow)",
+    re.IGNORECASE,
 )
 
 
@@ -81,8 +83,9 @@ class _Query:
 
     @property
     def is_settled(self) -> bool:
-        """Return whether later events cannot change names: a progress names the query and the sources of its files,
-        and the end of a micro-batch names the tables behind paths."""
+        """Return whether later events cannot change names: a progress names the query and the
+        sources of its files, and the end of a micro-batch names the tables behind paths.
+        """
         return bool(self.streaming.progress) and any(run.ended for run in self.runs)
 
     @property
@@ -90,8 +93,16 @@ class _Query:
         fs = self.logged.default_fs
         sources = self.streaming.sources.items()
         return (
-            [dataset for description, offset in sources for dataset in _datasets_of(description, offset, fs)],
-            [dataset for description in self.streaming.sinks for dataset in _datasets_of(description, None, fs)],
+            [
+                dataset
+                for description, offset in sources
+                for dataset in _datasets_of(description, offset, fs)
+            ],
+            [
+                dataset
+                for description in self.streaming.sinks
+                for dataset in _datasets_of(description, None, fs)
+            ],
         )
 
 
@@ -121,7 +132,9 @@ def coalesce_with_queries(
     taken = {run.run_id for query in queries for run in query.runs}
     if taken:
         applications = [
-            replace(application, runs=tuple(run for run in application.runs if run.run_id not in taken))
+            replace(
+                application, runs=tuple(run for run in application.runs if run.run_id not in taken)
+            )
             for application in applications
         ]
     return coalesce(applications, symlinks, settings, ending, query_jobs)
@@ -137,7 +150,9 @@ def _platform_of(description: str) -> str:
 
 
 def _path_of(description: str) -> str:
-    """Return the text in the brackets of a description: a path, or the strategy and topics of Kafka; else empty."""
+    """Return the text in the brackets of a description: a path, or the strategy and topics of
+    Kafka; else empty.
+    """
     matched = _DESCRIPTION.fullmatch(description.strip())
     return matched["inside"].strip() if matched else ""
 
@@ -147,7 +162,8 @@ def _datasets_of(description: str, offset: Any, default_fs: str) -> Iterator[Dat
 
     :param description: ``Namespace[path]``, as ``toString`` of the source or sink gives it.
     :param offset: the latest ``endOffset`` of the source, which lists the topics of a pattern.
-    :param default_fs: Hadoop's ``fs.defaultFS`` for a path without a scheme; empty if it is not known.
+    :param default_fs: Hadoop's ``fs.defaultFS`` for a path without a scheme; empty if it is not
+        known.
     """
     inside, platform = _path_of(description), _platform_of(description)
     if not inside or _NO_DATASET.match(platform.rpartition(".")[2]):
@@ -161,7 +177,9 @@ def _datasets_of(description: str, offset: Any, default_fs: str) -> Iterator[Dat
 
 
 def _topics(inside: str, offset: Any) -> list[str]:
-    """Return the topics of a pattern or assignment from the offset, other topics from the description."""
+    """Return the topics of a pattern or assignment from the offset, other topics from the
+    description.
+    """
     matched = _KAFKA.match(inside)
     if matched is None:
         return []
@@ -176,7 +194,9 @@ def _topics(inside: str, offset: Any) -> list[str]:
 
 
 def _offset_topics(offset: Any) -> list[str]:
-    """Return the topics of a Kafka offset, ``{"orders": {"0": 5}}``, which the event log holds as text."""
+    """Return the topics of a Kafka offset, ``{"orders": {"0": 5}}``, which the event log holds as
+    text.
+    """
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)
@@ -186,7 +206,9 @@ def _offset_topics(offset: Any) -> list[str]:
 
 
 def _query_name(query: StreamingQuery) -> str:
-    """Return the user's name of a query, or one made of its sink that is the same in each of its runs."""
+    """Return the user's name of a query, or one made of its sink that is the same in each of its
+    runs.
+    """
     if query.name.strip():
         return query.name.strip()
     sink = next(iter(query.sinks), "")
@@ -195,25 +217,32 @@ def _query_name(query: StreamingQuery) -> str:
     if path:
         return f"{platform}_sink_{path}"
     kind = re.split(r"[.$]", platform.rstrip("$"))[-1] or "query"
-    # The Java listener distinguishes nameless queries by the batch number, which is different in each batch.
+    # The Java listener distinguishes nameless queries by the batch number, which is different in
+    # each batch.
     return f"unnamed_{kind}_{query.id or query.run_id}"
 
 
 # -- micro-batches of queries
 
 
-def _queries(applications: Sequence[Application], logs: Sequence[LoggedApplication]) -> list[_Query]:
+def _queries(
+    applications: Sequence[Application], logs: Sequence[LoggedApplication]
+) -> list[_Query]:
     found: list[_Query] = []
     for logged in logs:
         application = logged.match(applications, logs)
-        queries = {run_id: _Query(query, logged, application) for run_id, query in logged.queries.items()}
+        queries = {
+            run_id: _Query(query, logged, application) for run_id, query in logged.queries.items()
+        }
         if application is not None and queries:
             _attribute(application, logged, queries)
         found += queries.values()
     return found
 
 
-def _attribute(application: Application, logged: LoggedApplication, queries: Mapping[str, _Query]) -> None:
+def _attribute(
+    application: Application, logged: LoggedApplication, queries: Mapping[str, _Query]
+) -> None:
     by_moment: dict[Moment, set[str]] = {}
     for execution in logged.executions.values():
         for moment in execution.moments:
@@ -221,9 +250,12 @@ def _attribute(application: Application, logged: LoggedApplication, queries: Map
     for run in application.runs:
         if run.run_id == application.run_id:
             continue
-        # Spark names the job group of a query's jobs after the query's run. An execution without jobs has no group.
+        # Spark names the job group of a query's jobs after the query's run. An execution without
+        # jobs has no group.
         group = run.job_property("jobGroup").lower()
-        candidates = next((by_moment[moment] for moment in run.moments if moment in by_moment), set())
+        candidates = next(
+            (by_moment[moment] for moment in run.moments if moment in by_moment), set()
+        )
         owner = queries.get(group) or (queries.get(*candidates) if len(candidates) == 1 else None)
         if owner is not None:
             owner.runs.append(run)
@@ -252,7 +284,9 @@ def _job(
         id=flow.flow_id,
         name=flow.flow_id,
         flow_properties=_flow_properties(query),
-        properties=_job_properties(streaming, start_ms, end_ms if result is not None or ending.final else None),
+        properties=_job_properties(
+            streaming, start_ms, end_ms if result is not None or ending.final else None
+        ),
         tags=settings.tags or None,
         created_ms=start_ms,
         upstream_jobs=settings.upstream_jobs,
@@ -273,17 +307,33 @@ def _job(
         diagnostics.merge(seen.diagnostics)
     diagnostics.gaps += tuple(_sink_gaps(query, lineage, flow.flow_id))
     diagnostics.gaps += (
-        tuple(_column_gaps(query, lineage, flow.flow_id)) if settings.capture_column_level_lineage else ()
+        tuple(_column_gaps(query, lineage, flow.flow_id))
+        if settings.capture_column_level_lineage
+        else ()
     )
     is_complete = log_complete and ending.events_complete and not diagnostics.unreported_queries
-    # A run without new data read and wrote nothing, so that it does not show all edges of the query.
-    succeeded = bool(streaming.rows) and ending.final and result is not None and result.type == "SUCCESS"
+    # A run without new data read and wrote nothing, so that it does not show all edges of the
+    # query.
+    succeeded = (
+        bool(streaming.rows) and ending.final and result is not None and result.type == "SUCCESS"
+    )
     patch_edges = settings.use_patch or not (is_complete and succeeded)
-    return JobLineage(definition, run, lineage, diagnostics, patch_edges, operations=seen.operations if seen else ())
+    return JobLineage(
+        definition,
+        run,
+        lineage,
+        diagnostics,
+        patch_edges,
+        operations=seen.operations if seen else (),
+    )
 
 
-def _lineage(query: _Query, seen: JobLineage | None, namer: DatasetNamer, settings: LineageSettings) -> Lineage:
-    """Return the lineage that events report, with the sources and sinks that only the query's progress names."""
+def _lineage(
+    query: _Query, seen: JobLineage | None, namer: DatasetNamer, settings: LineageSettings
+) -> Lineage:
+    """Return the lineage that events report, with the sources and sinks that only the query's
+    progress names.
+    """
     sources, sinks = query.datasets
     progress = {"source": STREAMING_PROGRESS}
     progress |= {"queries": query.streaming.run_id} if settings.capture_evidence else {}
@@ -296,14 +346,18 @@ def _lineage(query: _Query, seen: JobLineage | None, namer: DatasetNamer, settin
 
 
 def _sink_gaps(query: _Query, lineage: Lineage, name: str) -> Iterator[str]:
-    """Yield a sentence for each sink of a query without outputs, unless the sink never has a dataset."""
+    """Yield a sentence for each sink of a query without outputs, unless the sink never has a
+    dataset.
+    """
     for sink in query.streaming.sinks if not lineage.outputs else ():
         # Some are objects of Java: org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable@1a.
         kind = re.split(r"[.$]", _platform_of(redact_text(sink)).rstrip("$"))[-1]
         to_function = kind.startswith("Foreach")
         if to_function or not _NO_DATASET.match(kind):
             reason = (
-                "its rows go to a function of the job" if to_function else "Spark's event log does not name its sink"
+                "its rows go to a function of the job"
+                if to_function
+                else "Spark's event log does not name its sink"
             )
             yield f"no output of the streaming query {name!r} is known: {reason} ({kind})"
 
@@ -313,7 +367,9 @@ def _column_gaps(query: _Query, lineage: Lineage, name: str) -> Iterator[str]:
     unknown = [
         urn
         for urn in lineage.outputs
-        if not any(urn in downstream for edge in lineage.fine_grained for downstream in edge["downstreams"])
+        if not any(
+            urn in downstream for edge in lineage.fine_grained for downstream in edge["downstreams"]
+        )
     ]
     reasons = ", and ".join(_ends_of_plans(query)) if unknown else ""
     reason = f". In Spark's plan, {short_statement(reasons, 200)}" if reasons else ""
@@ -343,7 +399,11 @@ def _reported_lineage(
 ) -> JobLineage | None:
     if query.application is None:
         return None
-    runs = [*query.runs, *_runs_of_plans(query)] if settings.capture_column_level_lineage else query.runs
+    runs = (
+        [*query.runs, *_runs_of_plans(query)]
+        if settings.capture_column_level_lineage
+        else query.runs
+    )
     if not runs:
         return None
     as_application = replace(
@@ -357,11 +417,15 @@ def _reported_lineage(
 
 
 def _runs_of_plans(query: _Query) -> Iterator[RunState]:
-    """Yield the micro-batches with the columns that their plans show, if the query has one sink with a dataset."""
+    """Yield the micro-batches with the columns that their plans show, if the query has one sink
+    with a dataset.
+    """
     _, sinks = query.datasets
     if query.application is None or len(sinks) != 1:
         return
-    known = {column for run in query.runs for _, state in run.written for column in state.direct_columns}
+    known = {
+        column for run in query.runs for _, state in run.written for column in state.direct_columns
+    }
     plans, flow, run_id = PlanColumns(), query.application.runs[0].flow, query.streaming.run_id
     for parts in query.logged.root_executions():
         if parts[0].query_run_id != run_id or parts[0].failure:
@@ -369,7 +433,8 @@ def _runs_of_plans(query: _Query) -> Iterator[RunState]:
         edges = [
             ColumnEdge((column,), upstreams, f"DIRECT:{PARSED_PLAN}")
             for column, sources in plans.of(query.logged.plans_of(parts)).result.items()
-            if column not in known and (upstreams := tuple(_column_ids(sources, query.logged.default_fs)))
+            if column not in known
+            and (upstreams := tuple(_column_ids(sources, query.logged.default_fs)))
         ]
         if edges:
             outputs = {sinks[0]: DatasetState(columns=DatasetColumns.of(edges, ""))}
@@ -389,7 +454,9 @@ def _files_of_sources(
     sources, _ = query.datasets
     read = {dataset for run in runs for dataset in run.inputs}
     for run in runs:
-        read.update(dataset for _, state in run.written if state.columns for dataset in state.columns.inputs)
+        read.update(
+            dataset for _, state in run.written if state.columns for dataset in state.columns.inputs
+        )
     return {
         dataset: symlinks.get(source, source)
         for dataset in read.difference(symlinks, sources)
@@ -399,7 +466,10 @@ def _files_of_sources(
 
 
 def _with(
-    known: dict[str, JobDataset], named: Iterable[DatasetId], namer: DatasetNamer, evidence: Mapping[str, str]
+    known: dict[str, JobDataset],
+    named: Iterable[DatasetId],
+    namer: DatasetNamer,
+    evidence: Mapping[str, str],
 ) -> dict[str, JobDataset]:
     found = dict(known)
     for dataset in named:
@@ -417,7 +487,9 @@ def _result(query: _Query, ending: Ending) -> RunResult | None:
     if not ending.final:
         return None
     # The query ran until its driver ended, by success, failure or kill.
-    succeeded = ending.succeeded if ending.succeeded is not None else query.logged.end_ms is not None
+    succeeded = (
+        ending.succeeded if ending.succeeded is not None else query.logged.end_ms is not None
+    )
     return RunResult.of(succeeded)
 
 
@@ -433,7 +505,9 @@ def _flow_properties(query: _Query) -> dict[str, str]:
     return properties
 
 
-def _job_properties(query: StreamingQuery, start_ms: int | None, end_ms: int | None) -> dict[str, str]:
+def _job_properties(
+    query: StreamingQuery, start_ms: int | None, end_ms: int | None
+) -> dict[str, str]:
     properties = {}
     if query.progress:
         properties["batchId"] = str(query.progress.get("batchId", ""))

@@ -1,4 +1,6 @@
-"""Drain: delivers the entries of an outbox in order and within limits, while other drainers may do the same."""
+"""Drain: delivers the entries of an outbox in order and within limits, while other drainers may do
+the same.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import OutageNotes
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, Outbox, Settled
-from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError, EntryName, Manifest
+from airflow_provider_spark_datahub.delivery.outbox.format import (
+    EntryFormatError,
+    EntryName,
+    Manifest,
+)
 from airflow_provider_spark_datahub.delivery.outbox.lease import Lease
 from airflow_provider_spark_datahub.delivery.outbox.storage import storage_errors
 from airflow_provider_spark_datahub.delivery.sink import Delivery, Sink
@@ -33,10 +39,11 @@ _Send = Callable[[Entry, Sequence[Proposal]], Delivery]
 _Settled = Callable[[Entry], None]
 """Called with an entry whose items are all delivered."""
 _Finish = Callable[[Entry, bool], Entry | None]
-"""Converts the events of an unfinished entry. Returns ``None`` if its attempt is not over yet, and the entry as it is
-if only its Spark still runs, for which later attempts do not wait.
+"""Converts the events of an unfinished entry. Returns ``None`` if its attempt is not over yet, and
+the entry as it is if only its Spark still runs, for which later attempts do not wait.
 
-The second argument says whether a later attempt of the task has begun; then the entry's own is certainly over.
+The second argument says whether a later attempt of the task has begun; then the entry's own is
+certainly over.
 """
 
 _Group = tuple[str, str]
@@ -56,7 +63,8 @@ class _Settlement(msgspec.Struct, frozen=True):
     :param delivery: ``None`` if there was nothing to send.
     :param remaining: the entry as it is now; ``None`` if none of its items are pending.
     :param damage: why the entry was set aside, if it was.
-    :param superseded: how many items were left out, since a later attempt or run had delivered the same aspects.
+    :param superseded: how many items were left out, since a later attempt or run had delivered the
+        same aspects.
     :param is_passed: whether the entries behind it go first.
     """
 
@@ -69,9 +77,15 @@ class _Settlement(msgspec.Struct, frozen=True):
 
     @property
     def is_delivered(self) -> bool:
-        """Return whether all items were delivered, now or before: none is pending, rejected or damaged."""
-        is_whole = self.remaining is None and self.damage is None and not self.entry.manifest.rejected
-        return is_whole and not (self.delivery and (self.delivery.pending or self.delivery.rejected))
+        """Return whether all items were delivered, now or before: none is pending, rejected or
+        damaged.
+        """
+        is_whole = (
+            self.remaining is None and self.damage is None and not self.entry.manifest.rejected
+        )
+        return is_whole and not (
+            self.delivery and (self.delivery.pending or self.delivery.rejected)
+        )
 
 
 def deliver_in_order(
@@ -80,13 +94,15 @@ def deliver_in_order(
     finish: _Finish | None = None,
     settled: _Settled | None = None,
 ) -> Iterator[_Settlement]:
-    """Deliver the entries of one task instance for one connection, the oldest first, until one of them stays.
+    """Deliver the entries of one task instance for one connection, the oldest first, until one of
+    them stays.
 
     The caller holds the lease of the entries.
 
     :param finish: without it, an unfinished entry stays.
     :param settled: called for each delivered entry, before it is yielded.
-    :raises OSError: if the outbox cannot be read or written, or an entry changed since it was listed.
+    :raises OSError: if the outbox cannot be read or written, or an entry changed since it was
+        listed.
     """
     for number, entry in enumerate(entries):
         later = [entry.name for entry in entries[number + 1 :]]
@@ -101,12 +117,16 @@ def deliver_in_order(
 
 
 def _deliver(
-    entry: Entry, later: Sequence[EntryName], send: _Send, finish: _Finish | None, batch: list[Settled] | None = None
+    entry: Entry,
+    later: Sequence[EntryName],
+    send: _Send,
+    finish: _Finish | None,
+    batch: list[Settled] | None = None,
 ) -> _Settlement:
     """Deliver an entry, and record the outcome. A damaged entry is set aside.
 
-    Items that would overwrite what a later attempt or run delivered are left out. An entry that is too old goes to the
-    quarantine if it fails again.
+    Items that would overwrite what a later attempt or run delivered are left out. An entry that is
+    too old goes to the quarantine if it fails again.
 
     :param later: names of the entries behind it.
     """
@@ -131,7 +151,9 @@ def _deliver(
         max_age = entry.outbox.limits.max_age
         if remaining is not None and remaining.age > max_age:
             days = f"{max_age / 86_400:g} days"
-            remaining.quarantine(f"it was pending for more than {days}; the last delivery failed: {delivery.problem}")
+            remaining.quarantine(
+                f"it was pending for more than {days}; the last delivery failed: {delivery.problem}"
+            )
             remaining = None
         return _Settlement(ready, delivery, remaining, superseded=superseded)
     except EntryFormatError as error:
@@ -162,7 +184,8 @@ class _DrainResult:
     :param waiting: entries that stay in the outbox.
     :param elsewhere: entries that another drainer holds.
     :param corrupt: entries that were set aside, since they are damaged.
-    :param superseded: items that were not sent, since later attempts or runs had delivered the same aspects.
+    :param superseded: items that were not sent, since later attempts or runs had delivered the same
+        aspects.
     :param problems: reasons why entries stay, each once.
     """
 
@@ -183,7 +206,11 @@ class _DrainResult:
             f"{counted(self.settled, 'entry')} settled ({proposals} delivered, {self.rejected} rejected), "
             f"{self.waiting} pending"
         )
-        text = f"{text}, {counted(self.superseded, 'proposal')} superseded by later runs" if self.superseded else text
+        text = (
+            f"{text}, {counted(self.superseded, 'proposal')} superseded by later runs"
+            if self.superseded
+            else text
+        )
         text = f"{text}, {self.corrupt} damaged and set aside" if self.corrupt else text
         return f"{text}, {self.elsewhere} held by other drainers" if self.elsewhere else text
 
@@ -204,7 +231,8 @@ class Drain:
 
     :param open_sink: returns the sink of a connection id, or the reason why there is none.
     :param connection: used instead of the entries' own.
-    :param wanted: selects entries; older attempts of the same task instances go with them. ``None``: all entries.
+    :param wanted: selects entries; older attempts of the same task instances go with them.
+        ``None``: all entries.
     :param finish: converts unfinished entries; without it, they stay.
     :param progress: called with the number of entries that are processed.
     :param settled: called with each delivered entry.
@@ -230,10 +258,14 @@ class Drain:
 
         :raises OSError: if the outbox cannot be listed, or expired receipts cannot be removed.
         """
-        self._deadline = Deadline.after(self.limits.seconds if self.limits.seconds is not None else float("inf"))
+        self._deadline = Deadline.after(
+            self.limits.seconds if self.limits.seconds is not None else float("inf")
+        )
         groups = self._groups(names)
         instances = counted(len(groups), "task instance")
-        log.debug("Draining %s of %s in %s", counted(_count(groups), "entry"), instances, self.outbox)
+        log.debug(
+            "Draining %s of %s in %s", counted(_count(groups), "entry"), instances, self.outbox
+        )
         if names is None:
             with self._noting_problems():
                 self.outbox.measure()
@@ -251,11 +283,17 @@ class Drain:
         return self.drained
 
     def _groups(self, names: Iterable[EntryName] | None) -> _Groups:
-        """Return the names of the entries to deliver, with older attempts of their task instances, by age."""
+        """Return the names of the entries to deliver, with older attempts of their task instances,
+        by age.
+        """
         listed = self.outbox.names() if names is None else [*names]
         chosen = dict.fromkeys(name.group for name in listed if self._is_wanted(name))
         if names is not None:
-            listed = [name for instance in {group[0] for group in chosen} for name in self.outbox.names(instance)]
+            listed = [
+                name
+                for instance in {group[0] for group in chosen}
+                for name in self.outbox.names(instance)
+            ]
         groups: _Groups = {group: [] for group in chosen}
         for name in listed:
             if name.group in groups:
@@ -274,7 +312,8 @@ class Drain:
             if not groups or self._deadline.expired:
                 break
             if number < _PASSES:
-                # Other drainers hold these entries. They finish soon, or die and leave a lease that expires.
+                # Other drainers hold these entries. They finish soon, or die and leave a lease that
+                # expires.
                 self.sleep(min(self._deadline.remaining(), number * (0.1 + random.random() / 5)))
         self.drained.elsewhere = _count(groups)
 
@@ -285,9 +324,15 @@ class Drain:
         while waiting:
             chunk = self._next_chunk(waiting)
             lease = self._take_lease(chunk)
-            held.update((group, names) for group, names in chunk.items() if not (lease and group in lease.groups))
+            held.update(
+                (group, names)
+                for group, names in chunk.items()
+                if not (lease and group in lease.groups)
+            )
             if lease is not None:
-                left = self._drain_leased(lease, {group: chunk[group] for group in chunk if group in lease.groups})
+                left = self._drain_leased(
+                    lease, {group: chunk[group] for group in chunk if group in lease.groups}
+                )
                 waiting.extendleft(reversed(left.items()))
         return held
 
@@ -298,8 +343,17 @@ class Drain:
             group, chunk_names = waiting.popleft()
             chunk[group] = chunk_names
             if self._deadline.expired or self._is_given_up(group):
-                reason = "the time of the drain is over" if self._deadline.expired else "its connection takes nothing"
-                log.debug("Skipped %s of %s: %s", counted(len(chunk_names), "entry"), ".".join(group), reason)
+                reason = (
+                    "the time of the drain is over"
+                    if self._deadline.expired
+                    else "its connection takes nothing"
+                )
+                log.debug(
+                    "Skipped %s of %s: %s",
+                    counted(len(chunk_names), "entry"),
+                    ".".join(group),
+                    reason,
+                )
                 self._close(group, chunk)
         return chunk
 
@@ -320,10 +374,11 @@ class Drain:
             self.progress(count)
 
     def _drain_leased(self, lease: Lease, left: _Groups) -> _Groups:
-        """Deliver the oldest entry, again and again, until the batch is due; return the groups whose turn has not come.
+        """Deliver the oldest entry, again and again, until the batch is due; return the groups
+        whose turn has not come.
 
-        An entry is read when its turn comes. Nobody else writes receipts of these tasks under the lease, and those of
-        older entries do not matter, so receipts are listed once.
+        An entry is read when its turn comes. Nobody else writes receipts of these tasks under the
+        lease, and those of older entries do not matter, so receipts are listed once.
 
         :param left: loses the entries that were delivered, and the groups of those that stay.
         """
@@ -347,13 +402,17 @@ class Drain:
         return left
 
     def _commit(self, batch: Sequence[Settled]) -> None:
-        """Sync the receipts of settled entries together, which is faster than one by one, then remove the entries.
+        """Sync the receipts of settled entries together, which is faster than one by one, then
+        remove the entries.
 
-        After a crash in between, or if the storage refuses, the next drain discards entries beside their receipts.
+        After a crash in between, or if the storage refuses, the next drain discards entries beside
+        their receipts.
         """
         with self._noting_problems():
             if batch:
-                with storage_errors("sync the receipts of {} entries of the outbox {}", len(batch), self.outbox):
+                with storage_errors(
+                    "sync the receipts of {} entries of the outbox {}", len(batch), self.outbox
+                ):
                     self.outbox.storage.sync([receipt for receipt, _ in batch])
             for _, remove in batch:
                 with self._noting_problems():
@@ -366,7 +425,9 @@ class Drain:
         except OSError as error:
             self.drained.problems[str(error)] = None
 
-    def _deliver_head(self, group: _Group, left: _Groups, lease: Lease, batch: list[Settled]) -> None:
+    def _deliver_head(
+        self, group: _Group, left: _Groups, lease: Lease, batch: list[Settled]
+    ) -> None:
         if self._is_given_up(group):
             self._close(group, left)
             return
@@ -376,12 +437,15 @@ class Drain:
             log.debug("Skipped %s: another drainer settled it, or it cannot be read", name)
             self._pass_head(group, left)
             return
-        self._record(group, left, _deliver(entry, later, partial(self._send, lease), self.finish, batch))
+        self._record(
+            group, left, _deliver(entry, later, partial(self._send, lease), self.finish, batch)
+        )
 
     def _send(self, lease: Lease, entry: Entry, items: Sequence[Proposal]) -> Delivery:
         """Deliver items of an entry through its connection, and count failures.
 
-        :raises _LeaseOverError: if the lease ended, as while events were converted. A new lease delivers the entry.
+        :raises _LeaseOverError: if the lease ended, as while events were converted. A new lease
+            delivers the entry.
         """
         if not lease.renew():
             raise _LeaseOverError
@@ -395,7 +459,9 @@ class Drain:
             self._failures[name] = _MOST_FAILURES
             return Delivery(0, pending=tuple(items), problem=problem)
         # No delivery outlasts the lease: another drainer may then hold the entries.
-        seconds = min(self.limits.entry_seconds, self._deadline.remaining(), lease.until.remaining())
+        seconds = min(
+            self.limits.entry_seconds, self._deadline.remaining(), lease.until.remaining()
+        )
         delivery = sink.deliver(items, Deadline.after(seconds))
         is_failure = delivery.pending and not delivery.delivered and not delivery.rejected
         folder = self.outbox.storage.describe(OutageNotes.FOLDER)
@@ -456,12 +522,16 @@ class Drain:
             self.drained.problems[str(error)] = None
             self._close(group, left)
         except Exception as error:  # noqa: BLE001 (a defect that one entry hits must not stop the others)
-            log.warning("Could not deliver the entries of %s.\n%s", name, conversion.redacted_trace(error))
+            log.warning(
+                "Could not deliver the entries of %s.\n%s", name, conversion.redacted_trace(error)
+            )
             self.drained.problems[f"{name}: {type(error).__name__}; the log has its trace"] = None
             self._close(group, left)
 
     def _is_given_up(self, group: _Group) -> bool:
-        """Return whether the connection of a group takes nothing: its other entries are not even read."""
+        """Return whether the connection of a group takes nothing: its other entries are not even
+        read.
+        """
         return self._failures[group[1]] >= _MOST_FAILURES
 
 

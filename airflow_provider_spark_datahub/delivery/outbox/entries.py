@@ -1,7 +1,9 @@
-"""Outbox: durable queue of the items that task attempts deliver, from before the first request until the answer.
+"""Outbox: durable queue of the items that task attempts deliver, from before the first request
+until the answer.
 
-``docs/outbox.md`` describes its format, its states and its guarantees on each kind of storage. An entry holds the items
-of one attempt for one connection. Rejected items go to the quarantine; a receipt replaces an entry without items.
+``docs/outbox.md`` describes its format, its states and its guarantees on each kind of storage. An
+entry holds the items of one attempt for one connection. Rejected items go to the quarantine; a
+receipt replaces an entry without items.
 
 Tests: ``tests/delivery/test_outbox.py``.
 """
@@ -55,10 +57,14 @@ log = logging.getLogger(__name__)
 
 _DAY_SECONDS = 86_400.0
 _RESERVE_BYTES, _CONVERTED_RESERVE_BYTES = 1024 * 1024, 256 * 1024
-"""Bytes of a disk that stay free for drains, which write leases and receipts before they free anything: beside a new
-object, and beside an entry that gets its proposals, which drains convert from the events of killed tasks."""
+"""Bytes of a disk that stay free for drains, which write leases and receipts before they free
+anything: beside a new object, and beside an entry that gets its proposals, which drains convert
+from the events of killed tasks.
+"""
 _MEASURED_SECONDS, _FULL_SECONDS = 60.0, 1.0
-"""Age after which the size of the outbox is measured again; the second if there seems to be no room."""
+"""Age after which the size of the outbox is measured again; the second if there seems to be no
+room.
+"""
 _LARGEST_RECORD = 64 * 1024 * 1024
 """Bytes of a decompressed record; a larger one is not shown."""
 _FEW_KEYS = 8
@@ -75,11 +81,12 @@ Settled = tuple[str, Callable[[], None]]
 class OutboxLimits(msgspec.Struct, frozen=True):
     """Limits of an outbox.
 
-    :param max_bytes: size of entries and the quarantine together. Receipts, and delivered proposals that are kept
-        beside them, may take half as much in addition.
+    :param max_bytes: size of entries and the quarantine together. Receipts, and delivered proposals
+        that are kept beside them, may take half as much in addition.
     :param max_age: seconds; an older entry goes to the quarantine if its delivery fails once more.
     :param receipts: seconds for which a receipt is kept.
-    :param group_access: whether users of the same group may read and write it, if it is in a folder.
+    :param group_access: whether users of the same group may read and write it, if it is in a
+        folder.
     """
 
     max_bytes: int = 1024**3
@@ -121,8 +128,14 @@ class Entry:
         return self.name == other.name and self.manifest.progress == other.manifest.progress
 
     def later_attempt_ms(self) -> int | None:
-        """Return when the first entry of a later attempt was made, in ms since the epoch; ``None`` without any."""
-        pending = [name for name in self.outbox.names(self.name.instance) if name.try_number > self.name.try_number]
+        """Return when the first entry of a later attempt was made, in ms since the epoch; ``None``
+        without any.
+        """
+        pending = [
+            name
+            for name in self.outbox.names(self.name.instance)
+            if name.try_number > self.name.try_number
+        ]
         settled = self.outbox.receipts.later_attempts_ms(self.name, self.manifest)
         return min([*settled, *(name.created_ms for name in pending)], default=None)
 
@@ -135,13 +148,17 @@ class Entry:
         """
         return self._content().items() if self._items is None else self._items
 
-    def finish(self, items: Sequence[Proposal], *, spark_succeeded: bool, failure: str | None = None) -> Entry:
+    def finish(
+        self, items: Sequence[Proposal], *, spark_succeeded: bool, failure: str | None = None
+    ) -> Entry:
         """Write the items into the unfinished entry, and return the entry.
 
         :param failure: how Spark failed, if that is known.
         :raises OutboxError: if the outbox is full; the entry is unchanged.
         """
-        manifest = replace(self.manifest.holding(items), spark_succeeded=spark_succeeded, failure=failure)
+        manifest = replace(
+            self.manifest.holding(items), spark_succeeded=spark_succeeded, failure=failure
+        )
         return self._rewrite("finished", manifest, tuple(items), reserve=_CONVERTED_RESERVE_BYTES)
 
     def update(self, **fields: Any) -> Entry:
@@ -152,12 +169,16 @@ class Entry:
         return self._rewrite("updated", replace(self.manifest, **fields))
 
     def settle(
-        self, delivery: Delivery, sent: Sequence[Proposal], superseded: int = 0, batch: list[Settled] | None = None
+        self,
+        delivery: Delivery,
+        sent: Sequence[Proposal],
+        superseded: int = 0,
+        batch: list[Settled] | None = None,
     ) -> Entry | None:
         """Record the delivery of the entry's items.
 
-        Rejected items go to the quarantine, and pending ones stay. If none are pending, a receipt replaces the entry. A
-        crash on the way leaves old objects beside new ones.
+        Rejected items go to the quarantine, and pending ones stay. If none are pending, a receipt
+        replaces the entry. A crash on the way leaves old objects beside new ones.
 
         :param delivery: the result of delivering ``sent``.
         :param superseded: how many of the entry's items were left out of ``sent`` for good.
@@ -176,18 +197,24 @@ class Entry:
         self._keep_delivered(delivery, sent, receipt)
         with self._storage_errors():
             if delivery.rejected:
-                self._quarantine([(rejection.reason, rejection.item) for rejection in delivery.rejected], manifest)
+                self._quarantine(
+                    [(rejection.reason, rejection.item) for rejection in delivery.rejected],
+                    manifest,
+                )
             if not delivery.pending:
                 self._replace_by(receipt, batch)
                 return None
             if manifest.upserts:
-                # No older entry overwrites the delivered items then. The receipt of the whole entry replaces this part.
+                # No older entry overwrites the delivered items then. The receipt of the whole entry
+                # replaces this part.
                 part = replace(receipt, stored=None, pending=manifest.pending)
                 self.outbox.storage.write(self._part, [seal(part)])
         return self._left(manifest, delivery.pending)
 
     def _replace_by(self, receipt: Manifest, batch: list[Settled] | None) -> None:
-        """Write the receipt, and remove the entry: now, or when the receipts of the batch are synced."""
+        """Write the receipt, and remove the entry: now, or when the receipts of the batch are
+        synced.
+        """
         name = self.name.receipt(receipt.key.task)
         self.outbox.storage.write(name, [seal(receipt)], sync=batch is None)
         if batch is None:
@@ -200,7 +227,9 @@ class Entry:
         """Write the items that stay, or why all of them do, and return the entry."""
         if replace(manifest, problem=self.manifest.problem) != self.manifest:
             return self._rewrite("settled in part", manifest, pending)
-        if manifest != self.manifest and not (self.outbox.deadline and self.outbox.deadline.expired):
+        if manifest != self.manifest and not (
+            self.outbox.deadline and self.outbox.deadline.expired
+        ):
             with suppress(OutboxError, EntryFormatError):  # only people read the reason
                 return self._rewrite("left", manifest)
         return self
@@ -221,14 +250,21 @@ class Entry:
             self.outbox.storage.remove(self.name.path)
         log.debug("Entry discarded: %s", self)
 
-    def _keep_delivered(self, delivery: Delivery, sent: Sequence[Proposal], manifest: Manifest) -> None:
+    def _keep_delivered(
+        self, delivery: Delivery, sent: Sequence[Proposal], manifest: Manifest
+    ) -> None:
         """Keep the delivered proposals for the pages that show lineage; a failure is only logged."""
-        left = {id(item) for item in (*delivery.pending, *(rejection.item for rejection in delivery.rejected))}
+        left = {
+            id(item)
+            for item in (*delivery.pending, *(rejection.item for rejection in delivery.rejected))
+        }
         items = [item for item in sent if id(item) not in left] if left else sent
         if not items:
             return
         kept = replace(manifest, pending=len(items))
-        name = self.name.receipt(manifest.key.task, Folder.DELIVERED, f"-{manifest.delivered}.jsonl.gz")
+        name = self.name.receipt(
+            manifest.key.task, Folder.DELIVERED, f"-{manifest.delivered}.jsonl.gz"
+        )
         if self._stored is not None and len(items) == self.manifest.pending:
             content = self._stored._replace(manifest=kept)
         else:
@@ -237,7 +273,9 @@ class Entry:
             packed = gzip.compress(b"".join(content.chunks()), 1, mtime=0)
             self.outbox.write_copy(name, packed)
         except OSError as error:
-            level = logging.DEBUG if self.outbox.copies_failed else logging.WARNING  # a full disk fails for each entry
+            level = (
+                logging.DEBUG if self.outbox.copies_failed else logging.WARNING
+            )  # a full disk fails for each entry
             self.outbox.copies_failed = True
             text = "Could not keep the delivered proposals of %s for the lineage page: %s."
             log.log(level, text, self, error.strerror or error)
@@ -265,12 +303,22 @@ class Entry:
         return stored
 
     def _rewrite(
-        self, step: str, manifest: Manifest, items: tuple[Proposal, ...] | None = None, *, reserve: int | None = None
+        self,
+        step: str,
+        manifest: Manifest,
+        items: tuple[Proposal, ...] | None = None,
+        *,
+        reserve: int | None = None,
     ) -> Entry:
         """Write the entry anew (:meth:`Outbox.write`). :param items: ``None``: those that it has."""
         with self._storage_errors():
-            stored = self._content()._replace(manifest=manifest) if items is None else StoredObject.of(manifest, items)
-            # Without new items, the next change looks again whether another process changed the entry.
+            stored = (
+                self._content()._replace(manifest=manifest)
+                if items is None
+                else StoredObject.of(manifest, items)
+            )
+            # Without new items, the next change looks again whether another process changed the
+            # entry.
             kept = None if items is None else stored
             entry = dataclasses.replace(self, manifest=manifest, _stored=kept, _items=items)
             self.outbox.write(step, entry, stored, reserve=reserve)
@@ -279,10 +327,18 @@ class Entry:
     def _quarantine(self, rejected: list[tuple[str, Proposal]], manifest: Manifest) -> None:
         content = b"".join(replace(manifest, pending=0, redo=None).quarantine_lines(rejected))
         # Named by content: settling again after a crash writes the same object.
-        digest = hashlib.sha256(b"".join(Manifest(manifest.key, "", 0).quarantine_lines(rejected))).hexdigest()[:12]
+        digest = hashlib.sha256(
+            b"".join(Manifest(manifest.key, "", 0).quarantine_lines(rejected))
+        ).hexdigest()[:12]
         name = f"{Folder.QUARANTINED}/{self.name.instance}/{self.name.stem}-{digest}.jsonl"
         self.outbox.storage.write(name, [content])
-        log.debug("%s of %s quarantined, %d bytes in %s", counted(len(rejected), "item"), self, len(content), name)
+        log.debug(
+            "%s of %s quarantined, %d bytes in %s",
+            counted(len(rejected), "item"),
+            self,
+            len(content),
+            name,
+        )
 
     def _remove(self) -> None:
         with self._storage_errors():
@@ -316,11 +372,14 @@ class _QuarantinedEntry(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """Durable queue of entries that are not delivered yet. Methods raise OSError if the storage refuses.
+    """Durable queue of entries that are not delivered yet. Methods raise OSError if the storage
+    refuses.
 
     :param events_folder: folder of the event files on this machine, if it is known.
-    :param open_store: opens the object store at a URI, where the events of unfinished entries may be.
-    :ivar copies_failed: whether a copy of delivered proposals could not be kept; one warning is enough.
+    :param open_store: opens the object store at a URI, where the events of unfinished entries may
+        be.
+    :ivar copies_failed: whether a copy of delivered proposals could not be kept; one warning is
+        enough.
     """
 
     def __init__(
@@ -346,69 +405,105 @@ class Outbox:
 
     @property
     def deadline(self) -> Deadline | None:
-        """Deadline of the outbox's user: no step on its disks takes much longer (:func:`.step_in_time`)."""
+        """Deadline of the outbox's user: no step on its disks takes much longer
+        (:func:`.step_in_time`).
+        """
         return self.storage.deadline
 
     @deadline.setter
     def deadline(self, deadline: Deadline | None) -> None:
         self.storage.deadline = deadline
 
-    def put(self, key: AttemptKey, items: Sequence[Proposal], *, spark_succeeded: bool, connection_id: str) -> Entry:
+    def put(
+        self,
+        key: AttemptKey,
+        items: Sequence[Proposal],
+        *,
+        spark_succeeded: bool,
+        connection_id: str,
+    ) -> Entry:
         """Write an entry durably: when this returns, a crash of the machine does not lose it.
 
-        A second ``put`` of the same attempt makes a second entry; the first stays until it is settled.
+        A second ``put`` of the same attempt makes a second entry; the first stays until it is
+        settled.
 
         :raises OutboxError: if the quota is reached, the disk is full, the folder is read-only ...
         """
         with storage_errors("write to the outbox {}", self):
-            manifest = Manifest(key, connection_id, self._next_ms(key), spark_succeeded=spark_succeeded)
+            manifest = Manifest(
+                key, connection_id, self._next_ms(key), spark_succeeded=spark_succeeded
+            )
             entry = self._named(manifest.holding(items))
-            self.write("written", entry, StoredObject.of(entry.manifest, items), reserve=_RESERVE_BYTES)
+            self.write(
+                "written", entry, StoredObject.of(entry.manifest, items), reserve=_RESERVE_BYTES
+            )
         return entry
 
     def begin(
         self, key: AttemptKey, *, connection_id: str, events: str | None, redo: dict[str, Any]
     ) -> tuple[Entry, OutboxError | None]:
-        """Write the entry of an attempt before its events exist: from now on, the outbox knows the attempt.
+        """Write the entry of an attempt before its events exist: from now on, the outbox knows the
+        attempt.
 
-        If the storage refuses, a later :meth:`Entry.finish` tries again under the same name: a disk that hangs may make
-        the entry after all.
+        If the storage refuses, a later :meth:`Entry.finish` tries again under the same name: a disk
+        that hangs may make the entry after all.
 
         :param events: place where the events will be.
         :param redo: all other inputs of their conversion, as plain JSON.
         :returns: the entry, and why the storage refused it, if it did.
         """
         now_ms = self.storage.now_ms()
-        entry = self._named(Manifest(key, connection_id, now_ms, state="unfinished", events=events, redo=redo))
+        entry = self._named(
+            Manifest(key, connection_id, now_ms, state="unfinished", events=events, redo=redo)
+        )
         try:
             with storage_errors("write to the outbox {}", self):
                 entry = self._named(replace(entry.manifest, created_ms=self._next_ms(key)))
-                self.write("begun", entry, StoredObject.of(entry.manifest, ()), reserve=_RESERVE_BYTES)
+                self.write(
+                    "begun", entry, StoredObject.of(entry.manifest, ()), reserve=_RESERVE_BYTES
+                )
         except OutboxError as refusal:
             return entry, refusal
         return entry, None
 
     def _next_ms(self, key: AttemptKey) -> int:
-        """Return the creation time of the attempt's next entry. If the clock was set back, the order stays."""
-        earlier = [name.created_ms for name in self.names(key.instance) if name.try_number == key.try_number]
+        """Return the creation time of the attempt's next entry. If the clock was set back, the
+        order stays.
+        """
+        earlier = [
+            name.created_ms
+            for name in self.names(key.instance)
+            if name.try_number == key.try_number
+        ]
         return max([self.storage.now_ms(), *(before_ms + 1 for before_ms in earlier)])
 
     def _named(self, manifest: Manifest) -> Entry:
-        name = EntryName.of(manifest.key, manifest.connection_id, manifest.created_ms, secrets.token_hex(4))
+        name = EntryName.of(
+            manifest.key, manifest.connection_id, manifest.created_ms, secrets.token_hex(4)
+        )
         return Entry(self, name, manifest)
 
-    def write(self, step: str, entry: Entry, stored: StoredObject, *, reserve: int | None = None) -> None:
+    def write(
+        self, step: str, entry: Entry, stored: StoredObject, *, reserve: int | None = None
+    ) -> None:
         """Write what an entry holds, in place of an older state of the entry.
 
         :param step: name of the change, for the log.
-        :param reserve: as in :meth:`_check_room`; ``None`` if the entry does not grow, so that no room is needed.
+        :param reserve: as in :meth:`_check_room`; ``None`` if the entry does not grow, so that no
+            room is needed.
         """
         chunks = stored.chunks()
         size = sum(map(len, chunks))
         if reserve is not None:
             self._check_room(size, reserve=reserve)
         self.storage.write(entry.name.path, chunks)
-        log.debug("Entry %s, %s in %d bytes: %s", step, counted(entry.manifest.pending, "item"), size, entry)
+        log.debug(
+            "Entry %s, %s in %d bytes: %s",
+            step,
+            counted(entry.manifest.pending, "item"),
+            size,
+            entry,
+        )
 
     def _check_room(self, size: int, *, reserve: int = _RESERVE_BYTES) -> None:
         """Check that there is room for ``size`` bytes more, and count them.
@@ -434,13 +529,17 @@ class Outbox:
         self._size += size
 
     def write_copy(self, name: str, content: bytes) -> None:
-        """Write delivered proposals for the pages that show lineage, if the disk has more room than drains need."""
+        """Write delivered proposals for the pages that show lineage, if the disk has more room than
+        drains need.
+        """
         if self.storage.free_bytes() < len(content) + _RESERVE_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.storage.write(name, [content], sync=False)
 
     def _measure_in_time(self, *, make_room: bool) -> None:
-        """Measure the outbox if its storage answers in time: refusing lineage would be worse than a few bytes more."""
+        """Measure the outbox if its storage answers in time: refusing lineage would be worse than a
+        few bytes more.
+        """
         try:
             if make_room:
                 self.expire_receipts()
@@ -449,7 +548,8 @@ class Outbox:
             log.debug("The outbox %s cannot be measured: %s", self, error)
 
     def measure(self) -> int:
-        """Remove what killed writers left, and return the size of the outbox in bytes, without its receipts.
+        """Remove what killed writers left, and return the size of the outbox in bytes, without its
+        receipts.
 
         :raises OSError: if it cannot be listed.
         """
@@ -463,12 +563,15 @@ class Outbox:
     def expire_receipts(self, task: str | None = None) -> int:
         """Remove the receipts that are too old; return their number.
 
-        If all of them take more than half of ``outbox_max_bytes``, or the disk is nearly full, younger ones go, too.
-        But receipts that are newer than an entry of their task stay: it must not overwrite what they name.
+        If all of them take more than half of ``outbox_max_bytes``, or the disk is nearly full,
+        younger ones go, too. But receipts that are newer than an entry of their task stay: it must
+        not overwrite what they name.
 
         :param task: :attr:`.AttemptKey.task`, for the receipts of one task only.
         """
-        expired = self.receipts.expire(self.storage.now_ms() - self.limits.receipts * 1000, self._oldest_ms, task)
+        expired = self.receipts.expire(
+            self.storage.now_ms() - self.limits.receipts * 1000, self._oldest_ms, task
+        )
         if task is None:
             above_limit = self.receipts.size() - self.limits.max_bytes // 2
             # Twice the reserve, so that the next writes need not ask again.
@@ -480,7 +583,9 @@ class Outbox:
     def _oldest_ms(self) -> dict[str, int]:
         """Return when the oldest entry of each task was made that may be delivered one day."""
         names = [*self.storage.names(Folder.PENDING), *self.storage.names(Folder.QUARANTINED)]
-        matches = (Naming.ENTRY.fullmatch(name) or Naming.QUARANTINED.fullmatch(name) for name in names)
+        matches = (
+            Naming.ENTRY.fullmatch(name) or Naming.QUARANTINED.fullmatch(name) for name in names
+        )
         oldest_ms: dict[str, int] = {}
         for match in filter(None, matches):
             label, created_ms = Naming.label(match["instance"]), int(match["created_ms"])
@@ -488,19 +593,23 @@ class Outbox:
         return oldest_ms
 
     def names(self, instance: str | None = None) -> list[EntryName]:
-        """Return the names of the entries: those of one task instance by attempt, or all of them by age.
+        """Return the names of the entries: those of one task instance by attempt, or all of them by
+        age.
 
         :param instance: :attr:`.AttemptKey.instance`.
         """
         objects = self.storage.names(f"{Folder.PENDING}/{instance}" if instance else Folder.PENDING)
         names = [name for path in objects if (name := EntryName.parse(path)) is not None]
-        return sorted(names) if instance else sorted(names, key=lambda name: (name.created_ms, name))
+        return (
+            sorted(names) if instance else sorted(names, key=lambda name: (name.created_ms, name))
+        )
 
     def entries(self, instance: str | None = None) -> Iterator[Entry]:
-        """Read and yield the entries of :meth:`names`; those that cannot be read are moved to ``corrupt/`` and logged.
+        """Read and yield the entries of :meth:`names`; those that cannot be read are moved to
+        ``corrupt/`` and logged.
 
-        Deliver the entries of one task instance in this order, and stop at the first that keeps pending items: DataHub
-        keeps the aspect that arrives last.
+        Deliver the entries of one task instance in this order, and stop at the first that keeps
+        pending items: DataHub keeps the aspect that arrives last.
         """
         for name in self.names(instance):
             entry = self.entry(name)
@@ -508,7 +617,8 @@ class Outbox:
                 yield entry
 
     def entry(self, name: EntryName, *, whole: bool = False) -> Entry | None:
-        """Return the entry of a name; ``None`` if it is gone, corrupt, or of another version of the format.
+        """Return the entry of a name; ``None`` if it is gone, corrupt, or of another version of the
+        format.
 
         :param whole: read its items, too, which :meth:`Entry.items` checks.
         """
@@ -519,24 +629,34 @@ class Outbox:
             name.check(stored.manifest)
             return Entry(self, name, stored.manifest, stored)
         except OtherVersionError as error:
-            log.warning("The outbox's entry %s is left alone: %s.", self.storage.describe(name.path), error)
+            log.warning(
+                "The outbox's entry %s is left alone: %s.", self.storage.describe(name.path), error
+            )
         except (EntryFormatError, UnreadFileError) as error:
             self.set_aside(name.path, str(error), lambda aside: self._manifest(name, aside))
         except FileNotFoundError:
             log.debug("Another process has just settled %s", name.path)
         except OSError as error:
             problem = error.strerror or error
-            log.warning("The outbox's entry %s cannot be read: %s.", self.storage.describe(name.path), problem)
+            log.warning(
+                "The outbox's entry %s cannot be read: %s.",
+                self.storage.describe(name.path),
+                problem,
+            )
         return None
 
     def read(self, name: str) -> bytes:
-        """Return the content of an entry or of a part of the quarantine. Of a large one, check the length first."""
+        """Return the content of an entry or of a part of the quarantine. Of a large one, check the
+        length first.
+        """
         try:
             return self.storage.read(name)
         except TooLargeFileError:
             StoredObject.read(*self.storage.first_line(name))
             # The limit may have been lowered since it was written.
-            return self.storage.read(name, most=max(self.limits.max_bytes, OutboxLimits().max_bytes))
+            return self.storage.read(
+                name, most=max(self.limits.max_bytes, OutboxLimits().max_bytes)
+            )
 
     def _manifest(self, name: EntryName, path: str) -> Manifest:
         manifest = StoredObject.read(*self.storage.first_line(path)).manifest
@@ -544,44 +664,60 @@ class Outbox:
         return manifest
 
     def quarantined(self) -> Iterator[_QuarantinedEntry]:
-        """Yield the content of the quarantine. Objects that are damaged are moved to ``corrupt/`` and logged."""
+        """Yield the content of the quarantine. Objects that are damaged are moved to ``corrupt/``
+        and logged.
+        """
         for name in self.storage.names(Folder.QUARANTINED):
             try:
                 stored = StoredObject.read(self.read(name))
                 rejected = stored.rejected()
             except OtherVersionError as error:
-                log.warning("%s in the quarantine is left alone: %s.", self.storage.describe(name), error)
+                log.warning(
+                    "%s in the quarantine is left alone: %s.", self.storage.describe(name), error
+                )
             except (EntryFormatError, UnreadFileError) as error:
                 self.set_aside(name, str(error))
             except OSError as error:
-                log.warning("%s in the quarantine cannot be read: %s.", self.storage.describe(name), error)
+                log.warning(
+                    "%s in the quarantine cannot be read: %s.", self.storage.describe(name), error
+                )
             else:
                 yield _QuarantinedEntry(name, stored.manifest, rejected)
 
     def requeue(self, quarantined: _QuarantinedEntry) -> Entry:
         """Make quarantined items pending again.
 
-        The entry keeps its age, so it overwrites nothing that was delivered since. The quota is not checked, since
-        quarantined items already count. A crash on the way leaves the items in both places.
+        The entry keeps its age, so it overwrites nothing that was delivered since. The quota is not
+        checked, since quarantined items already count. A crash on the way leaves the items in both
+        places.
         """
         old = quarantined.manifest
         items = [item for _, item in quarantined.rejected]
         counts = {"delivered": 0, "rejected": 0, "superseded": 0, "upserts": ()}
         entry = self._named(replace(old.holding(items), awaits_retry=False, **counts))
-        self.write(f"requeued from {quarantined.name}", entry, StoredObject.of(entry.manifest, items))
+        self.write(
+            f"requeued from {quarantined.name}", entry, StoredObject.of(entry.manifest, items)
+        )
         self.storage.remove(quarantined.name)
         return entry
 
-    def set_aside(self, name: str, reason: str, read: Callable[[str], object] | None = None) -> None:
+    def set_aside(
+        self, name: str, reason: str, read: Callable[[str], object] | None = None
+    ) -> None:
         """Move a damaged object to ``corrupt/``, write the reason beside it, and log it.
 
-        :param read: reads the object again under its new name. If that succeeds, its task has just replaced it, and it
-            is moved back.
+        :param read: reads the object again under its new name. If that succeeds, its task has just
+            replaced it, and it is moved back.
         """
-        path, aside = self.storage.describe(name), name.replace(name.partition("/")[0], Folder.CORRUPT, 1)
+        path, aside = (
+            self.storage.describe(name),
+            name.replace(name.partition("/")[0], Folder.CORRUPT, 1),
+        )
         stem = aside.removesuffix(".jsonl")
         try:
-            self.storage.write(f"{stem}{Naming.REASON_SUFFIX}", [f"{reason}\n".encode("utf-8", "backslashreplace")])
+            self.storage.write(
+                f"{stem}{Naming.REASON_SUFFIX}", [f"{reason}\n".encode("utf-8", "backslashreplace")]
+            )
             self.storage.move(name, aside)
             with suppress(EntryFormatError, OSError):
                 if read is not None and read(aside):
@@ -589,10 +725,18 @@ class Outbox:
                     self.storage.remove(f"{stem}{Naming.REASON_SUFFIX}")
                     return
         except OSError as error:
-            log.warning("The outbox's entry %s is corrupt (%s) and cannot be moved: %s.", path, reason, error)
+            log.warning(
+                "The outbox's entry %s is corrupt (%s) and cannot be moved: %s.",
+                path,
+                reason,
+                error,
+            )
         else:
             log.warning(
-                "The outbox's entry %s is corrupt (%s): moved to %s.", path, reason, self.storage.describe(stem)
+                "The outbox's entry %s is corrupt (%s): moved to %s.",
+                path,
+                reason,
+                self.storage.describe(stem),
             )
 
 
@@ -620,8 +764,9 @@ class AttemptRecord:
 class OutboxRecords:
     """Pending, quarantined and delivered proposals of an outbox, for the pages that show lineage.
 
-    Delivered proposals are kept beside their receipt, compressed, for as long as the receipt, so that lineage can be
-    shown while DataHub is down. Nothing is changed; objects that are damaged, or gone by now, are left out.
+    Delivered proposals are kept beside their receipt, compressed, for as long as the receipt, so
+    that lineage can be shown while DataHub is down. Nothing is changed; objects that are damaged,
+    or gone by now, are left out.
 
     Methods raise OSError if the outbox cannot be listed.
     """
@@ -634,10 +779,18 @@ class OutboxRecords:
         tasks = {key.instance: key.task for key in keys}
         folders: list[str] = [*_SHOWN]
         if len(tasks) <= _FEW_KEYS:
-            folders = [f"{folder}/{instance}" for folder in (Folder.PENDING, Folder.QUARANTINED) for instance in tasks]
+            folders = [
+                f"{folder}/{instance}"
+                for folder in (Folder.PENDING, Folder.QUARANTINED)
+                for instance in tasks
+            ]
             folders += [f"{Folder.DELIVERED}/{task}" for task in {*tasks.values()}]
         instances = {*tasks, *(instance.rpartition("-")[2] for instance in tasks)}
-        found = sorted((made_ms, path) for made_ms, instance, path in self._found(folders) if instance in instances)
+        found = sorted(
+            (made_ms, path)
+            for made_ms, instance, path in self._found(folders)
+            if instance in instances
+        )
         return [record for _, path in found if (record := self._read(path)) is not None]
 
     def newest(
@@ -650,7 +803,9 @@ class OutboxRecords:
         :param undelivered: without delivered ones.
         """
         records: list[AttemptRecord] = []
-        found = self._found(folder for folder in _SHOWN if not (undelivered and folder == Folder.DELIVERED))
+        found = self._found(
+            folder for folder in _SHOWN if not (undelivered and folder == Folder.DELIVERED)
+        )
         for _, _, path in sorted(found, key=lambda stored: -stored[0]):
             record = self._read(path, brief=True)
             if record is not None and (dag_ids is None or record.key.dag_id in dag_ids):
@@ -660,13 +815,17 @@ class OutboxRecords:
         return records
 
     def settled(self) -> set[tuple[str, int, str]]:
-        """Return the task instance, try number and connection of each receipt: a number between two hashes."""
+        """Return the task instance, try number and connection of each receipt: a number between two
+        hashes.
+        """
         found = map(Naming.RECEIPT.fullmatch, self._outbox.storage.names(Folder.RECEIPTS))
         whole = (match for match in found if match and not match[0].endswith(Naming.PART_SUFFIX))
         return {(match[6], int(match[3]), match[4]) for match in whole}
 
     def _found(self, folders: Iterable[str]) -> Iterator[tuple[int, str, str]]:
-        """Yield when each record was made, its task instance (of a delivered one, the hash alone), and its path."""
+        """Yield when each record was made, its task instance (of a delivered one, the hash alone),
+        and its path.
+        """
         for folder in folders:
             pattern = _SHOWN[Folder(folder.partition("/")[0])]
             for path in self._outbox.storage.names(folder):
@@ -684,18 +843,31 @@ class OutboxRecords:
                 manifest = StoredObject.read(*self._outbox.storage.first_line(path)).manifest
             else:
                 content = self._outbox.read(path)
-                stored = StoredObject.read(_decompressed(content) if path.endswith(".gz") else content)
+                stored = StoredObject.read(
+                    _decompressed(content) if path.endswith(".gz") else content
+                )
                 manifest = stored.manifest
                 items = (
-                    stored.rejected() if manifest.state == "quarantined" else [("", item) for item in stored.items()]
+                    stored.rejected()
+                    if manifest.state == "quarantined"
+                    else [("", item) for item in stored.items()]
                 )
         except (EntryFormatError, OSError, EOFError, ValueError, zlib.error) as error:
             log.debug("%s is not shown: %s", self._outbox.storage.describe(path), error)
             return None
         proposals = tuple(item for _, item in items)
-        reasons = tuple(dict.fromkeys(reason for reason in (*(why for why, _ in items), manifest.problem) if reason))
-        count, attempt = len(items) or manifest.pending, (manifest.key, manifest.connection_id, manifest.state)
-        return AttemptRecord(*attempt, manifest.created_ms, count, proposals, reasons, manifest.failure)
+        reasons = tuple(
+            dict.fromkeys(
+                reason for reason in (*(why for why, _ in items), manifest.problem) if reason
+            )
+        )
+        count, attempt = (
+            len(items) or manifest.pending,
+            (manifest.key, manifest.connection_id, manifest.state),
+        )
+        return AttemptRecord(
+            *attempt, manifest.created_ms, count, proposals, reasons, manifest.failure
+        )
 
 
 _SHOWN = {

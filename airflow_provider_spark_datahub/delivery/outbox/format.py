@@ -1,7 +1,8 @@
-"""Format of the outbox: names of its objects, manifests, and entries as JSON lines (docs/outbox.md).
+"""Format of the outbox: names of its objects, manifests, and entries as JSON lines
+(docs/outbox.md).
 
-Each object begins with a sealed line: JSON with its own checksum, and the length and checksum of everything behind it.
-So damage is noticed before anything is used.
+Each object begins with a sealed line: JSON with its own checksum, and the length and checksum of
+everything behind it. So damage is noticed before anything is used.
 
 Tests: ``tests/delivery/test_outbox.py`` and ``tests/delivery/test_outbox_damage.py``.
 """
@@ -66,7 +67,9 @@ class Naming:
 
     @staticmethod
     def label(named: str) -> str:
-        """Return the readable part of the name of a task or of a task instance, which may be that of several tasks."""
+        """Return the readable part of the name of a task or of a task instance, which may be that
+        of several tasks.
+        """
         return named.rpartition("-")[0]
 
 
@@ -86,11 +89,17 @@ _SEAL = b',"sha256":"'
 
 
 def seal(record: dict[str, Any] | msgspec.Struct, body: Iterable[bytes] | _Body = ()) -> bytes:
-    """Return the first line of an object: JSON with the length and the checksum of ``body``, and its own checksum."""
+    """Return the first line of an object: JSON with the length and the checksum of ``body``, and
+    its own checksum.
+    """
     described = body if isinstance(body, _Body) else _Body.of(body)
     fields = record if isinstance(record, dict) else msgspec.structs.asdict(record)
     fields = {**fields.pop("unknown"), **fields} if isinstance(record, Manifest) else fields
-    return _sealed(encoded_json({"format": FORMAT, "version": _FORMAT_VERSION, **fields, "body": described})[:-1])
+    return _sealed(
+        encoded_json({"format": FORMAT, "version": _FORMAT_VERSION, **fields, "body": described})[
+            :-1
+        ]
+    )
 
 
 def _sealed(head: bytes) -> bytes:
@@ -114,7 +123,8 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unseal(line: bytes, kind: type[_T]) -> tuple[_T, _Body]:
-    """Return the record in a first line that :func:`seal` made, and the description of what follows it.
+    """Return the record in a first line that :func:`seal` made, and the description of what follows
+    it.
 
     :raises OtherVersionError: if it has another version of the format.
     :raises EntryFormatError: if it is damaged, or anything else.
@@ -126,7 +136,11 @@ def unseal(line: bytes, kind: type[_T]) -> tuple[_T, _Body]:
     obj = _json(line)
     if not isinstance(obj, dict) or obj.pop("format", None) != FORMAT:
         raise EntryFormatError("its first line is not a manifest of an outbox")
-    version, has_seal, body = obj.pop("version", None), obj.pop("sha256", None), obj.pop("body", None)
+    version, has_seal, body = (
+        obj.pop("version", None),
+        obj.pop("sha256", None),
+        obj.pop("body", None),
+    )
     if version != _FORMAT_VERSION and type(version) is int and (whole or has_seal is None):
         raise OtherVersionError(f"it has version {version} of the format, not {_FORMAT_VERSION}")
     if not whole:
@@ -153,17 +167,23 @@ class Manifest(msgspec.Struct, frozen=True):
     :param pending: the number of items that the entry holds now.
     :param delivered: how many items were acknowledged.
     :param rejected: how many items went to the quarantine.
-    :param superseded: how many items were left out, since a later attempt had delivered the same aspects.
+    :param superseded: how many items were left out, since a later attempt had delivered the same
+        aspects.
     :param upserts: short hashes of the delivered aspects that replace earlier ones.
-    :param spark_succeeded: whether the attempt's Spark job succeeded, so that a retry only has to deliver.
-    :param awaits_retry: the attempt failed only because of its lineage: the next one delivers it without running Spark.
-    :param events: where the raw events are: an absolute path of the worker, or the address of an object store.
+    :param spark_succeeded: whether the attempt's Spark job succeeded, so that a retry only has to
+        deliver.
+    :param awaits_retry: the attempt failed only because of its lineage: the next one delivers it
+        without running Spark.
+    :param events: where the raw events are: an absolute path of the worker, or the address of an
+        object store.
     :param redo: all other inputs of the conversion.
-    :param failure: how the attempt's Spark failed, for people; :attr:`problem`: why its last delivery did.
+    :param failure: how the attempt's Spark failed, for people; :attr:`problem`: why its last
+        delivery did.
     :param delivered_ms: in a receipt: when the last item was settled.
-    :param stored: in a receipt: as in :class:`~airflow_provider_spark_datahub.delivery.sink.Delivery`.
-    :param unknown: fields of a later release, which are kept. What an older one must not ignore needs another version
-        of the format.
+    :param stored: in a receipt: as in
+        :class:`~airflow_provider_spark_datahub.delivery.sink.Delivery`.
+    :param unknown: fields of a later release, which are kept. What an older one must not ignore
+        needs another version of the format.
     """
 
     key: AttemptKey
@@ -193,17 +213,31 @@ class Manifest(msgspec.Struct, frozen=True):
         return self.state, self.pending, self.delivered, self.rejected, self.superseded
 
     def quarantine_lines(self, rejected: Iterable[tuple[str, Proposal]]) -> list[bytes]:
-        """Return the lines of an object in the quarantine: the manifest, then one line per item with the reason."""
-        body = [encoded_json({"reason": reason, "proposal": item.to_obj()}) + b"\n" for reason, item in rejected]
+        """Return the lines of an object in the quarantine: the manifest, then one line per item
+        with the reason.
+        """
+        body = [
+            encoded_json({"reason": reason, "proposal": item.to_obj()}) + b"\n"
+            for reason, item in rejected
+        ]
         return [seal(replace(self, state="quarantined"), body), *body]
 
     def receipt(self, delivered_ms: int, *, stored: bool | None) -> Manifest:
         """Return the receipt of an entry that holds no more items."""
-        return replace(self, state="delivered", delivered_ms=delivered_ms, stored=stored, redo=None, events=None)
+        return replace(
+            self,
+            state="delivered",
+            delivered_ms=delivered_ms,
+            stored=stored,
+            redo=None,
+            events=None,
+        )
 
     @staticmethod
     def upserts_of(items: Iterable[Proposal]) -> list[str]:
-        """Return 12 hexadecimal digits for the aspect that each item replaces; empty text for patches and events."""
+        """Return 12 hexadecimal digits for the aspect that each item replaces; empty text for
+        patches and events.
+        """
         return [
             ""
             if item.change_type != "UPSERT" or item.aspect_name in _TIMESERIES
@@ -220,7 +254,8 @@ _MANIFEST_FIELDS = frozenset(Manifest.__struct_fields__) - {"unknown"}
 
 
 class StoredObject(NamedTuple):
-    """Object that was read: an entry, a quarantined part of one, or a receipt. Damage raises EntryFormatError.
+    """Object that was read: an entry, a quarantined part of one, or a receipt. Damage raises
+    EntryFormatError.
 
     :param lines: behind the manifest, unchecked; ``body`` describes them.
     """
@@ -249,7 +284,9 @@ class StoredObject(NamedTuple):
         manifest, body = unseal(line + newline, Manifest)
         behind = len(lines) if size is None else size - len(content)
         if behind != body.size:
-            raise EntryFormatError(f"{behind} bytes follow its first line, which announces {body.size}")
+            raise EntryFormatError(
+                f"{behind} bytes follow its first line, which announces {body.size}"
+            )
         return cls(manifest, body, lines)
 
     def whole(self) -> Manifest:
@@ -263,7 +300,9 @@ class StoredObject(NamedTuple):
         pending = self.whole().pending
         items = tuple(_item(_json(line)) for line in self._split())
         if len(items) != pending:
-            raise EntryFormatError(f"it holds {counted(len(items), 'proposal')}, but its manifest says {pending}")
+            raise EntryFormatError(
+                f"it holds {counted(len(items), 'proposal')}, but its manifest says {pending}"
+            )
         return items
 
     def rejected(self) -> tuple[tuple[str, Proposal], ...]:
@@ -295,8 +334,12 @@ class EntryName(NamedTuple):
 
     @classmethod
     def of(cls, key: AttemptKey, connection_id: str, created_ms: int, random: str) -> Self:
-        """Return the name of a new entry. :param random: 8 hexadecimal digits that keep two processes apart."""
-        return cls(key.instance, key.try_number, created_ms, cls.connection_hash(connection_id), random)
+        """Return the name of a new entry. :param random: 8 hexadecimal digits that keep two
+        processes apart.
+        """
+        return cls(
+            key.instance, key.try_number, created_ms, cls.connection_hash(connection_id), random
+        )
 
     @staticmethod
     @lru_cache(maxsize=64)
@@ -320,7 +363,12 @@ class EntryName(NamedTuple):
         """
         key = manifest.key
         named = (self.instance, self.try_number, self.created_ms, self.connection)
-        if named != (key.instance, key.try_number, manifest.created_ms, self.connection_hash(manifest.connection_id)):
+        if named != (
+            key.instance,
+            key.try_number,
+            manifest.created_ms,
+            self.connection_hash(manifest.connection_id),
+        ):
             raise EntryFormatError("its manifest belongs to another entry")
 
     @property
@@ -334,7 +382,9 @@ class EntryName(NamedTuple):
         return f"{Folder.PENDING}/{self.instance}/{self.stem}.jsonl"
 
     def receipt(self, task: str, folder: str = Folder.RECEIPTS, suffix: str = ".json") -> str:
-        """Return the name of the entry's receipt, or of its like in another folder or with another suffix."""
+        """Return the name of the entry's receipt, or of its like in another folder or with another
+        suffix.
+        """
         stem = f"{self.created_ms:013d}-try-{self.try_number:05d}-{self.connection}-{self.random}"
         return f"{folder}/{task}/{stem}-{self.instance_hash}{suffix}"
 
@@ -357,7 +407,9 @@ def _item(obj: Any) -> Proposal:
     try:
         proposal = Proposal.from_obj(obj)
     except (ProposalFormatError, RecursionError) as error:
-        raise EntryFormatError(f"one of its lines is not a proposal: {error.__cause__ or error}") from error
+        raise EntryFormatError(
+            f"one of its lines is not a proposal: {error.__cause__ or error}"
+        ) from error
     if obj["changeType"] != proposal.change_type:
         raise EntryFormatError(f"one of its lines has the change type {obj['changeType'][:40]!r}")
     return proposal

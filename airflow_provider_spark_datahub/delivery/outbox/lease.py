@@ -1,4 +1,5 @@
-"""Leases of an outbox's entries: only one drainer at a time, on all hosts, delivers those of a task instance.
+"""Leases of an outbox's entries: only one drainer at a time, on all hosts, delivers those of a task
+instance.
 
 Tests: ``tests/delivery/test_outbox_lease.py``.
 """
@@ -31,9 +32,12 @@ log = logging.getLogger(__name__)
 
 
 _MOST_SECONDS = 3_600.0
-"""Longest time for which a lease is respected, whatever it says: a clock may be wrong, or the content damaged."""
+"""Longest time for which a lease is respected, whatever it says: a clock may be wrong, or the
+content damaged.
+"""
 _LOOKS, _LOOK_SECONDS = 6, 0.02
-"""How often a process looks whether others have given way to it, and the pause between two looks."""
+"""How often a process looks whether others have given way to it, and the pause between two looks.
+"""
 _abandoned: set[str] = set()
 """Leases of this process that it could not remove."""
 
@@ -53,9 +57,10 @@ class Lease:
 
     :param groups: the groups of entries that it covers.
     :param until: the moment at which it ends for its holder; a delivery begins no request after it.
-    :param run: the DAG run of its groups, whose other instances it does not exclude; empty if that is not known.
-    :param delivers: whether it excludes other runs of their tasks, too, if they deliver: DataHub keeps what it receives
-        last, so two runs of a task are not delivered at the same time.
+    :param run: the DAG run of its groups, whose other instances it does not exclude; empty if that
+        is not known.
+    :param delivers: whether it excludes other runs of their tasks, too, if they deliver: DataHub
+        keeps what it receives last, so two runs of a task are not delivered at the same time.
     """
 
     SECONDS: ClassVar = 120.0
@@ -78,22 +83,27 @@ class Lease:
         run: str = "",
         delivers: bool = True,
     ) -> Self | None:
-        """Take one lease for those groups of entries that are free; return ``None`` if other processes hold all.
+        """Take one lease for those groups of entries that are free; return ``None`` if other
+        processes hold all.
 
         :param seconds: time after which other processes ignore it, by the wall clocks of the hosts.
         """
-        # All leases are in one folder: making and removing a folder for each costs more than the lease itself.
+        # All leases are in one folder: making and removing a folder for each costs more than the
+        # lease itself.
         named = ".".join(groups[0]) if len(groups) == 1 else _OF_MANY
         name = f"{Folder.LEASES}/{named}.{secrets.token_hex(8)}.json"
         seconds = min(seconds, _MOST_SECONDS)
-        return cls(storage, name, frozenset(groups), seconds, Deadline.after(seconds), run, delivers)._taken()
+        return cls(
+            storage, name, frozenset(groups), seconds, Deadline.after(seconds), run, delivers
+        )._taken()
 
     def _taken(self) -> Self | None:
         """Write the lease, and return it with the groups that it holds then.
 
-        Each process first writes an object of its own, and then lists those of all others. It holds the groups that
-        none of those excludes. If two come at the same time, the later listing contains both, since a listing shows
-        everything that was written before it. This needs neither locks nor conditional writes.
+        Each process first writes an object of its own, and then lists those of all others. It holds
+        the groups that none of those excludes. If two come at the same time, the later listing
+        contains both, since a listing shows everything that was written before it. This needs
+        neither locks nor conditional writes.
         """
         self.groups = self.groups.difference(self._excluded())
         if not self.groups:
@@ -110,19 +120,24 @@ class Lease:
             log.debug("Lease refused, another process came at the same time: %s", self.name)
             return None
         log.debug(
-            "Lease taken for %s and %.0f s: %s", counted(len(self.groups), "task instance"), self.seconds, self.name
+            "Lease taken for %s and %.0f s: %s",
+            counted(len(self.groups), "task instance"),
+            self.seconds,
+            self.name,
         )
         return self
 
     def _contend(self) -> None:
         """Leave out the groups that other leases exclude.
 
-        Of processes that came at the same time, the one whose lease has the first name stays until the others have
-        given way; else they could meet again and again.
+        Of processes that came at the same time, the one whose lease has the first name stays until
+        the others have given way; else they could meet again and again.
         """
         for look in range(_LOOKS):
             excluded = self._excluded()
-            lost = {group for group, name in excluded.items() if name < self.name or look == _LOOKS - 1}
+            lost = {
+                group for group, name in excluded.items() if name < self.name or look == _LOOKS - 1
+            }
             self.groups -= lost
             if lost and self.groups:
                 self._write()
@@ -131,7 +146,9 @@ class Lease:
             time.sleep(_LOOK_SECONDS)
 
     def _excluded(self) -> dict[_Group, str]:
-        """Return the groups that leases of others exclude, each with the first of them; remove leases that are over."""
+        """Return the groups that leases of others exclude, each with the first of them; remove
+        leases that are over.
+        """
         excluded: dict[_Group, str] = {}
         for name, holder in self._others():
             if holder is not None:
@@ -143,7 +160,9 @@ class Lease:
         return excluded
 
     def _others(self) -> Iterator[tuple[str, _Holder | None]]:
-        """Yield the leases of others that may have to do with these tasks, by name; ``None`` for one that is over."""
+        """Yield the leases of others that may have to do with these tasks, by name; ``None`` for
+        one that is over.
+        """
         tasks = {*map(_task, self.groups)}
         for name in self._storage.names(Folder.LEASES):
             named = _named_group(name)
@@ -205,7 +224,9 @@ class Lease:
         return True
 
     def release(self) -> None:
-        """Give up the lease. If the outbox refuses, this process ignores it from now on, and for others it expires."""
+        """Give up the lease. If the outbox refuses, this process ignores it from now on, and for
+        others it expires.
+        """
         try:
             self._storage.remove(self.name)
         except OSError as error:
@@ -244,7 +265,9 @@ class _Holder(msgspec.Struct):
 
 
 def _pause(deadline: Deadline) -> float:
-    """Return random seconds until the next attempt, so that two processes that meet do not collide again and again."""
+    """Return random seconds until the next attempt, so that two processes that meet do not collide
+    again and again.
+    """
     return min(deadline.remaining(), 0.05 + secrets.randbelow(200) / 1000)
 
 
@@ -254,7 +277,8 @@ def _named_group(name: str) -> _Group | None:
 
 
 def _task(group: _Group) -> _Group:
-    """Return the readable part of a task instance's name, which is that of its task, and the connection.
+    """Return the readable part of a task instance's name, which is that of its task, and the
+    connection.
 
     Tasks with nearly the same names may share it, and then exclude each other without need.
     """

@@ -22,13 +22,21 @@ _MOUNTS = Path("/proc/self/mountinfo")
 def machine() -> str:
     """Return a name of this machine within which process ids are unique.
 
-    The host's name alone is not enough: containers of different hosts may share it. On Linux, the boot id differs.
+    The host's name alone is not enough: containers of different hosts may share it. On Linux, the
+    boot id differs.
     """
     namespace = ""
     with suppress(OSError):
         namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 (not a path)
-    container = re.search(r"[0-9a-f]{64}", _text(_CGROUP)) or re.search(r"[0-9a-f]{64}(?=/hostname)", _text(_MOUNTS))
-    parts = (socket.gethostname(), namespace, _text(_BOOT_ID).strip(), container[0][:12] if container else "")
+    container = re.search(r"[0-9a-f]{64}", _text(_CGROUP)) or re.search(
+        r"[0-9a-f]{64}(?=/hostname)", _text(_MOUNTS)
+    )
+    parts = (
+        socket.gethostname(),
+        namespace,
+        _text(_BOOT_ID).strip(),
+        container[0][:12] if container else "",
+    )
     return " ".join(part for part in parts if part)
 
 
@@ -39,7 +47,9 @@ def _machine_digest() -> str:
 
 
 def process_start(process: int) -> int | None:
-    """Return when a process of this machine started, in ticks since the boot; ``None`` if that is not known."""
+    """Return when a process of this machine started, in ticks since the boot; ``None`` if that is
+    not known.
+    """
     # The second field, the command in parentheses, may contain anything.
     fields = _text(Path(f"/proc/{process}/stat")).rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[19].isdecimal() else None
@@ -53,10 +63,12 @@ def _text(path: Path) -> str:
 
 
 def is_gone(on: str, process: int, started: int | None = None) -> bool:
-    """Return whether a process has ended; False if it is on another machine, which cannot be known from here.
+    """Return whether a process has ended; False if it is on another machine, which cannot be known
+    from here.
 
     :param on: its :func:`machine`.
-    :param started: its :func:`process_start`, if it is known: another process may have its number now.
+    :param started: its :func:`process_start`, if it is known: another process may have its number
+        now.
     """
     if on != machine():
         return False
@@ -76,7 +88,9 @@ def _mark(process: int) -> str:
 
 
 def mark() -> str:
-    """Return a short name of this process, for its leases and for the names of files that it has not finished yet."""
+    """Return a short name of this process, for its leases and for the names of files that it has
+    not finished yet.
+    """
     return _mark(os.getpid())
 
 

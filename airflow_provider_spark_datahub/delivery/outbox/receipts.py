@@ -2,8 +2,8 @@
 
 *Receipts* of settled entries name the delivered aspects, which nothing older may overwrite.
 
-*Edges* are for siblings and for later DAG runs. Task runs that share a DataJob only add edges. When their DAG run has
-ended, these records show which edges earlier DAG runs wrote and this one did not.
+*Edges* are for siblings and for later DAG runs. Task runs that share a DataJob only add edges. When
+their DAG run has ended, these records show which edges earlier DAG runs wrote and this one did not.
 
 *Failures of the listener* are for later attempts of the same task run, which run without it.
 
@@ -25,7 +25,12 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from airflow_provider_spark_datahub.conversion import FEW_GREENS, MOST_COMPARED, Fingerprint, changes_since
+from airflow_provider_spark_datahub.conversion import (
+    FEW_GREENS,
+    MOST_COMPARED,
+    Fingerprint,
+    changes_since,
+)
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     EntryFormatError,
     EntryName,
@@ -61,10 +66,11 @@ class _ReceiptName(msgspec.Struct, frozen=True):
         return cls(int(match[2]), name, int(match[3]), match[4], match[6]) if match else None
 
     def is_newer(self, entry: EntryName, now_ms: int) -> bool:
-        """Return whether this is of a later attempt or run, whose aspects an entry must not overwrite.
+        """Return whether this is of a later attempt or run, whose aspects an entry must not
+        overwrite.
 
-        Attempts are ordered by their numbers, runs by time. A host whose clock was ahead makes receipts of runs from
-        the future, which do not count yet.
+        Attempts are ordered by their numbers, runs by time. A host whose clock was ahead makes
+        receipts of runs from the future, which do not count yet.
         """
         if self.connection != entry.connection:
             return False
@@ -83,7 +89,8 @@ class _ReceiptName(msgspec.Struct, frozen=True):
 class Receipts:
     """Receipts of settled entries, in one folder per task, over its runs.
 
-    They are kept for a while, for people, and to keep older entries from overwriting delivered aspects.
+    They are kept for a while, for people, and to keep older entries from overwriting delivered
+    aspects.
     """
 
     def __init__(self, storage: OutboxStorage) -> None:
@@ -97,11 +104,12 @@ class Receipts:
     def find(
         self, entry: EntryName, manifest: Manifest, asked: Collection[str] | None = None
     ) -> tuple[Manifest | None, set[str]]:
-        """Return the receipt of an entry that was settled before, and the aspects that newer receipts name.
+        """Return the receipt of an entry that was settled before, and the aspects that newer
+        receipts name.
 
         :param asked: hashes of the aspects that matter; ``None`` for all.
-        :returns: the entry's own receipt, if there is one; and hashes of the aspects that later attempts and runs of
-            the task delivered to the same connection.
+        :returns: the entry's own receipt, if there is one; and hashes of the aspects that later
+            attempts and runs of the task delivered to the same connection.
         """
         own, own_name, newer = None, entry.receipt(manifest.key.task), set[str]()
         now_ms = self._storage.now_ms()
@@ -116,7 +124,9 @@ class Receipts:
     def _of_task(self, task: str) -> list[_ReceiptName]:
         if task in self._listed:
             return self._listed[task]
-        listed = [*filter(None, map(_ReceiptName.parse, self._storage.names(f"{Folder.RECEIPTS}/{task}")))]
+        listed = [
+            *filter(None, map(_ReceiptName.parse, self._storage.names(f"{Folder.RECEIPTS}/{task}")))
+        ]
         if self._remembers:
             self._listed[task] = listed
         return listed
@@ -141,9 +151,11 @@ class Receipts:
 
     @contextmanager
     def remembered(self) -> Iterator[Callable[[], None]]:
-        """List each task's receipts once only, and read each receipt once, while the context is open.
+        """List each task's receipts once only, and read each receipt once, while the context is
+        open.
 
-        :returns: a function that forgets the listings; call it whenever other processes may have written receipts.
+        :returns: a function that forgets the listings; call it whenever other processes may have
+            written receipts.
         """
         self._remembers = True
         try:
@@ -153,24 +165,37 @@ class Receipts:
             self._listed.clear()
             self._aspects.clear()
 
-    def expire(self, before_ms: float, oldest_ms: Callable[[], Mapping[str, int]], task: str | None = None) -> int:
-        """Remove the receipts of entries from before a moment, with the proposals beside them; return their number.
+    def expire(
+        self, before_ms: float, oldest_ms: Callable[[], Mapping[str, int]], task: str | None = None
+    ) -> int:
+        """Remove the receipts of entries from before a moment, with the proposals beside them;
+        return their number.
 
-        :param oldest_ms: returns by :meth:`.Naming.label` the time from which on receipts of a task stay.
+        :param oldest_ms: returns by :meth:`.Naming.label` the time from which on receipts of a task
+            stay.
         :param task: of one task only.
         """
-        parsed = map(_ReceiptName.parse, self._storage.names(f"{Folder.RECEIPTS}/{task}" if task else Folder.RECEIPTS))
-        old = [receipt for receipt in parsed if receipt is not None and receipt.created_ms < before_ms]
+        parsed = map(
+            _ReceiptName.parse,
+            self._storage.names(f"{Folder.RECEIPTS}/{task}" if task else Folder.RECEIPTS),
+        )
+        old = [
+            receipt for receipt in parsed if receipt is not None and receipt.created_ms < before_ms
+        ]
         needed_ms = oldest_ms() if old else {}
         expired = [receipt.name for receipt in old if not receipt.is_needed(needed_ms)]
         for name in expired:
             self._storage.remove(name)
         if old:
-            _remove_older(self._storage, f"{Folder.DELIVERED}/{task}" if task else Folder.DELIVERED, before_ms)
+            _remove_older(
+                self._storage, f"{Folder.DELIVERED}/{task}" if task else Folder.DELIVERED, before_ms
+            )
         return len(expired)
 
     def size(self) -> int:
-        """Return the bytes that all receipts take on a disk, with the kept proposals and the histories."""
+        """Return the bytes that all receipts take on a disk, with the kept proposals and the
+        histories.
+        """
         return sum(
             sum(map(_on_disk, self._storage.stored(folder).values()))
             for folder in (Folder.RECEIPTS, Folder.DELIVERED, Folder.HISTORY)
@@ -185,11 +210,23 @@ class Receipts:
         receipts = {
             name: size
             for name, size in self._storage.stored(Folder.RECEIPTS).items()
-            if (receipt := _ReceiptName.parse(name)) is not None and not receipt.is_needed(needed_ms)
+            if (receipt := _ReceiptName.parse(name)) is not None
+            and not receipt.is_needed(needed_ms)
         }
-        copies, histories = self._storage.stored(Folder.DELIVERED), self._storage.stored(Folder.HISTORY)
-        log.info("Making room for the outbox %s: %d bytes of its oldest receipts", self._storage.describe(), excess)
-        for name, size in (*_oldest_first(copies), *_oldest_first(histories), *_oldest_first(receipts)):
+        copies, histories = (
+            self._storage.stored(Folder.DELIVERED),
+            self._storage.stored(Folder.HISTORY),
+        )
+        log.info(
+            "Making room for the outbox %s: %d bytes of its oldest receipts",
+            self._storage.describe(),
+            excess,
+        )
+        for name, size in (
+            *_oldest_first(copies),
+            *_oldest_first(histories),
+            *_oldest_first(receipts),
+        ):
             if excess <= 0:
                 return
             self._storage.remove(name)
@@ -198,7 +235,10 @@ class Receipts:
 
 def _oldest_first(sizes: dict[str, int]) -> list[tuple[str, int]]:
     """Return objects by age, each with the bytes that it takes on a disk."""
-    return [(name, _on_disk(sizes[name])) for name in sorted(sizes, key=lambda name: name.rpartition("/")[2])]
+    return [
+        (name, _on_disk(sizes[name]))
+        for name in sorted(sizes, key=lambda name: name.rpartition("/")[2])
+    ]
 
 
 def _on_disk(size: int) -> int:
@@ -206,7 +246,9 @@ def _on_disk(size: int) -> int:
 
 
 def _read_receipt(storage: OutboxStorage, name: str) -> Manifest | None:
-    """Return a receipt; ``None`` if it is gone or damaged, in which case some aspects are sent again."""
+    """Return a receipt; ``None`` if it is gone or damaged, in which case some aspects are sent
+    again.
+    """
     try:
         return StoredObject.read(storage.read(name)).whole()
     except FileNotFoundError:
@@ -226,7 +268,8 @@ class EdgeRecord(msgspec.Struct, frozen=True):
     :param run_start_ms: start of its DAG run.
     :param run_due_ms: when its DAG run was due, which orders DAG runs.
     :param edges: paths of JSON patches by the URN of the DataJob; only of DataJobs that are shared.
-    :param inputs: platform and name in DataHub of each dataset that was read; likewise :attr:`outputs`.
+    :param inputs: platform and name in DataHub of each dataset that was read; likewise
+        :attr:`outputs`.
     """
 
     key: AttemptKey
@@ -251,16 +294,24 @@ class EdgeRecords:
         self._storage = storage
 
     def write(self, record: EdgeRecord, *, max_age: float) -> None:
-        """Write a record durably, and remove those of the task's DAG runs that began ``max_age`` seconds before."""
+        """Write a record durably, and remove those of the task's DAG runs that began ``max_age``
+        seconds before.
+        """
         self._storage.write(record.name, [_packed(record)])
-        _remove_older(self._storage, f"{Folder.EDGES}/{record.key.task}", record.run_start_ms - max_age * 1000)
+        _remove_older(
+            self._storage, f"{Folder.EDGES}/{record.key.task}", record.run_start_ms - max_age * 1000
+        )
 
     def of_task(self, dag_id: str, task_id: str, connection_id: str) -> list[EdgeRecord]:
-        """Return the records of a task's runs, the oldest DAG run first. Unreadable records are skipped and logged."""
+        """Return the records of a task's runs, the oldest DAG run first. Unreadable records are
+        skipped and logged.
+        """
         folder = f"{Folder.EDGES}/{AttemptKey(dag_id, '', task_id, -1, 1).task}"
         names = self._storage.stored(folder)
         records = [
-            record for name in names if (record := _unpacked(self._storage, name, EdgeRecord, set())) is not None
+            record
+            for name in names
+            if (record := _unpacked(self._storage, name, EdgeRecord, set())) is not None
         ]
         found = [record for record in records if record.connection_id == connection_id]
         return sorted(found, key=lambda record: record.run_due_ms)
@@ -274,10 +325,11 @@ class EdgeRecords:
     def outdated(
         records: Collection[EdgeRecord], run_id: str, task_runs: Mapping[str, Collection[int]]
     ) -> tuple[dict[str, set[str]], list[EdgeRecord]]:
-        """Return the edges that earlier DAG runs wrote and this one did not, and the records that this one replaces.
+        """Return the edges that earlier DAG runs wrote and this one did not, and the records that
+        this one replaces.
 
-        A task keeps its earlier edges unless each of its runs in this DAG run has a record: else its edges are not all
-        known.
+        A task keeps its earlier edges unless each of its runs in this DAG run has a record: else
+        its edges are not all known.
 
         :param records: of the DAG's tasks, for one connection.
         :param run_id: of the DAG run that has ended.
@@ -292,7 +344,11 @@ class EdgeRecords:
             if indexes and all((task_id, index) in recorded for index in indexes)
         }
         due_ms = min((record.run_due_ms for record in own), default=0)
-        old = [record for record in records if record.run_due_ms < due_ms and record.key.task_id in complete]
+        old = [
+            record
+            for record in records
+            if record.run_due_ms < due_ms and record.key.task_id in complete
+        ]
         names = {record.name for record in old}
         kept = _edges(record for record in records if record.name not in names)
         outdated = {urn: paths - kept.get(urn, set()) for urn, paths in _edges(old).items()}
@@ -303,8 +359,12 @@ def _packed(record: msgspec.Struct) -> bytes:
     return gzip.compress(msgspec.json.encode(record), 1, mtime=0)
 
 
-def _unpacked(storage: OutboxStorage, name: str, kind: type[_Record], unread: set[str]) -> _Record | None:
-    """Return a record; ``None`` if it is gone or cannot be read. :param unread: gets the name of one that cannot."""
+def _unpacked(
+    storage: OutboxStorage, name: str, kind: type[_Record], unread: set[str]
+) -> _Record | None:
+    """Return a record; ``None`` if it is gone or cannot be read. :param unread: gets the name of
+    one that cannot.
+    """
     try:
         unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         content = unpacking.decompress(storage.read(name), _LONGEST_RECORD)
@@ -328,18 +388,23 @@ class ListenerFailures:
         self._storage = storage
 
     def write(self, key: AttemptKey, run_start_ms: int, failure: str, *, max_age: float) -> None:
-        """Record a failure durably, and remove those of the task's DAG runs that began ``max_age`` seconds before.
+        """Record a failure durably, and remove those of the task's DAG runs that began ``max_age``
+        seconds before.
 
         :param run_start_ms: start of the DAG run.
         """
         name = self._name(key, run_start_ms)
         self._storage.write(name, [failure.encode("utf-8", "replace")[:_LONGEST_FAILURE]])
-        _remove_older(self._storage, f"{Folder.LISTENER_FAILURES}/{key.task}", run_start_ms - max_age * 1000)
+        _remove_older(
+            self._storage, f"{Folder.LISTENER_FAILURES}/{key.task}", run_start_ms - max_age * 1000
+        )
 
     def of_task_run(self, key: AttemptKey, run_start_ms: int) -> str | None:
         """Return the failure in an earlier attempt of a task run; ``None`` if there was none."""
         try:
-            return self._storage.read(self._name(key, run_start_ms), most=_LONGEST_FAILURE).decode("utf-8", "replace")
+            return self._storage.read(self._name(key, run_start_ms), most=_LONGEST_FAILURE).decode(
+                "utf-8", "replace"
+            )
         except FileNotFoundError:
             return None
 
@@ -365,14 +430,22 @@ class _HistoryName(NamedTuple):
     @classmethod
     def parse(cls, name: str) -> _HistoryName | None:
         match = _HISTORY.fullmatch(name.rpartition("/")[2])
-        return cls(name, int(match[1]), match[2], int(match[3]), int(match[4]), match[5] == "green") if match else None
+        return (
+            cls(name, int(match[1]), match[2], int(match[3]), int(match[4]), match[5] == "green")
+            if match
+            else None
+        )
 
 
-_HISTORY = re.compile(r"([0-9]{13,15})-(.+-[0-9a-f]{20})-(-1|[0-9]+)-([0-9]+)\.(green|red)\.json\.gz")
+_HISTORY = re.compile(
+    r"([0-9]{13,15})-(.+-[0-9a-f]{20})-(-1|[0-9]+)-([0-9]+)\.(green|red)\.json\.gz"
+)
 
 
 class Histories:
-    """Fingerprints of the latest attempts in an outbox, by task. Methods raise OSError if its storage refuses."""
+    """Fingerprints of the latest attempts in an outbox, by task. Methods raise OSError if its
+    storage refuses.
+    """
 
     def __init__(self, storage: OutboxStorage) -> None:
         self._storage = storage
@@ -380,11 +453,14 @@ class Histories:
 
     @property
     def unread(self) -> int:
-        """Number of fingerprints, and of folders with some, that could not be read. Each was logged."""
+        """Number of fingerprints, and of folders with some, that could not be read. Each was
+        logged.
+        """
         return len(self._unread) + self._storage.unlisted
 
     def write(self, record: Fingerprint, *, max_age: float) -> None:
-        """Write a fingerprint, and remove those of the task that are neither among the last ones nor young enough.
+        """Write a fingerprint, and remove those of the task that are neither among the last ones
+        nor young enough.
 
         :param max_age: seconds.
         """
@@ -395,19 +471,30 @@ class Histories:
         known = [other for other in self._names(key.task) if other.map_index == key.map_index]
         green = next((other for other in known if other.is_green), None)
         for place, other in enumerate(known):
-            is_old = place >= _LAST_KEPT and other.end_ms < record.end_ms - max_age * 1000 and other is not green
-            is_same = (other.instance, other.try_number) == (key.instance, key.try_number) and other.name != name
+            is_old = (
+                place >= _LAST_KEPT
+                and other.end_ms < record.end_ms - max_age * 1000
+                and other is not green
+            )
+            is_same = (other.instance, other.try_number) == (
+                key.instance,
+                key.try_number,
+            ) and other.name != name
             if is_old or is_same:
                 self._storage.remove(other.name)
 
     def of_task(self, key: AttemptKey) -> Iterator[Fingerprint]:
-        """Yield the fingerprints of a task's runs, the newest first, of the same index if it is mapped."""
+        """Yield the fingerprints of a task's runs, the newest first, of the same index if it is
+        mapped.
+        """
         for name in self._names(key.task):
             if name.map_index == key.map_index:
                 yield from self._read(name)
 
     def changes(self, record: Fingerprint) -> list[str]:
-        """Return at most five lines on what changed since the task's last green run before this attempt."""
+        """Return at most five lines on what changed since the task's last green run before this
+        attempt.
+        """
         key = record.key
         names = [
             name
@@ -423,19 +510,30 @@ class Histories:
             return []
         greens += [green for name in names[1:MOST_COMPARED] for green in self._read(name)]
         # A run that succeeded without other changes is not worth so many reads.
-        others = self._of_others(record, greens[:FEW_GREENS]) if lines or not record.succeeded else ()
+        others = (
+            self._of_others(record, greens[:FEW_GREENS]) if lines or not record.succeeded else ()
+        )
         return changes_since(record, greens, others)
 
-    def _of_others(self, record: Fingerprint, greens: Sequence[Fingerprint]) -> Iterator[Fingerprint]:
-        """Yield what other tasks did since the oldest of these runs, and the last before, those of the DAG first."""
-        since_ms, prefix = min(green.start_ms for green in greens), AttemptKey.dag_prefix(record.key.dag_id)
+    def _of_others(
+        self, record: Fingerprint, greens: Sequence[Fingerprint]
+    ) -> Iterator[Fingerprint]:
+        """Yield what other tasks did since the oldest of these runs, and the last before, those of
+        the DAG first.
+        """
+        since_ms, prefix = (
+            min(green.start_ms for green in greens),
+            AttemptKey.dag_prefix(record.key.dag_id),
+        )
         tasks: dict[str, list[_HistoryName]] = {}
         for name in self._names():
             if name.end_ms <= record.end_ms:
                 tasks.setdefault(name.name.split("/")[1], []).append(name)
         tasks.pop(record.key.task, None)
         wanted = list[_HistoryName]()
-        for task in sorted(tasks, key=lambda task: (not task.startswith(prefix), -tasks[task][0].end_ms)):
+        for task in sorted(
+            tasks, key=lambda task: (not task.startswith(prefix), -tasks[task][0].end_ms)
+        ):
             newer = [name for name in tasks[task] if name.end_ms >= since_ms]
             wanted += tasks[task][: len(newer) + 1]
         for name in wanted[:_MOST_OTHERS]:
@@ -453,7 +551,9 @@ class Histories:
         parsed = [(name, _HistoryName.parse(name)) for name in listed]
         # Those of another version.
         self._unread |= {name for name, found in parsed if found is None}
-        return sorted((found for _, found in parsed if found), key=lambda name: name.end_ms, reverse=True)
+        return sorted(
+            (found for _, found in parsed if found), key=lambda name: name.end_ms, reverse=True
+        )
 
     def _read(self, name: _HistoryName) -> Iterator[Fingerprint]:
         record = _unpacked(self._storage, name.name, Fingerprint, self._unread)

@@ -1,4 +1,5 @@
-"""Storage of an outbox: objects with names, in a local folder or, through fsspec, in an object store.
+"""Storage of an outbox: objects with names, in a local folder or, through fsspec, in an object
+store.
 
 Tests: ``tests/delivery/test_outbox_storage.py``.
 """
@@ -43,8 +44,9 @@ _T = TypeVar("_T")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 _MOST_BYTES = 64 * 1024 * 1024
-"""Longest first line, and largest object that needs no limit of its own. An outbox of 1 GB may hold a single entry, and
-its receipt names each of its proposals in a sixteenth of the proposal's size."""
+"""Longest first line, and largest object that needs no limit of its own. An outbox of 1 GB may hold
+a single entry, and its receipt names each of its proposals in a sixteenth of the proposal's size.
+"""
 
 
 class OutboxError(OSError):
@@ -53,7 +55,9 @@ class OutboxError(OSError):
 
 @contextmanager
 def storage_errors(what: str, *subjects: object) -> Iterator[None]:
-    """Raise other errors of the storage as OutboxError. :param subjects: put into ``what`` if there is an error."""
+    """Raise other errors of the storage as OutboxError. :param subjects: put into ``what`` if there
+    is an error.
+    """
     try:
         yield
     except OutboxError:
@@ -65,8 +69,9 @@ def storage_errors(what: str, *subjects: object) -> Iterator[None]:
 class OutboxStorage(ABC):
     """Place where an outbox keeps its objects, by relative names with ``/`` between their parts.
 
-    An object appears whole or not at all, and a listing contains everything that was written before it began: a POSIX
-    folder and S3 promise both, and the leases rely on it. Methods raise OSError if the storage refuses or hangs.
+    An object appears whole or not at all, and a listing contains everything that was written before
+    it began: a POSIX folder and S3 promise both, and the leases rely on it. Methods raise OSError
+    if the storage refuses or hangs.
 
     :ivar deadline: of the storage's user: no step takes much longer (:func:`.step_in_time`).
     """
@@ -76,7 +81,9 @@ class OutboxStorage(ABC):
     """Number of folders that could not be listed."""
 
     def now_ms(self) -> int:
-        """Return this host's time in ms since the epoch. Hosts that share an outbox need clocks that agree (NTP)."""
+        """Return this host's time in ms since the epoch. Hosts that share an outbox need clocks
+        that agree (NTP).
+        """
         return round(time.time() * 1000)
 
     @abstractmethod
@@ -85,7 +92,9 @@ class OutboxStorage(ABC):
 
     @abstractmethod
     def stored(self, folder: str) -> dict[str, int]:
-        """Return the sizes in bytes of all objects below ``folder``, at any depth, by name and in order."""
+        """Return the sizes in bytes of all objects below ``folder``, at any depth, by name and in
+        order.
+        """
 
     def names(self, folder: str) -> list[str]:
         """Return the names of :meth:`stored`, which may cost less."""
@@ -101,7 +110,8 @@ class OutboxStorage(ABC):
         """
 
     def first_line(self, name: str) -> tuple[bytes, int]:
-        """Return the first line of an object, with its newline, and the size of the whole object in bytes.
+        """Return the first line of an object, with its newline, and the size of the whole object in
+        bytes.
 
         A line that is too long is cut.
 
@@ -113,15 +123,19 @@ class OutboxStorage(ABC):
 
     @abstractmethod
     def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:
-        """Replace the content of an object by ``chunks``. When this returns, a crash does not lose it.
+        """Replace the content of an object by ``chunks``. When this returns, a crash does not lose
+        it.
 
         If it fails, e.g. since the storage is full, the object is unchanged.
 
-        :param sync: False if a crash of the machine may lose or damage it, or until :meth:`sync` is called.
+        :param sync: False if a crash of the machine may lose or damage it, or until :meth:`sync` is
+            called.
         """
 
     def sync(self, names: Sequence[str]) -> None:  # noqa: B027 (an object store has nothing to do)
-        """Make objects durable that were written without ``sync``; many of them cost little more than one."""
+        """Make objects durable that were written without ``sync``; many of them cost little more
+        than one.
+        """
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -132,7 +146,9 @@ class OutboxStorage(ABC):
         return sys.maxsize
 
     def remove_drafts(self) -> int:
-        """Remove what killed writers left, as the listings since the last call show; return the bytes of the rest."""
+        """Remove what killed writers left, as the listings since the last call show; return the
+        bytes of the rest.
+        """
         return 0
 
     def move(self, name: str, target: str) -> None:
@@ -143,7 +159,9 @@ class OutboxStorage(ABC):
 
 _DRAFT = re.compile(r"\.([0-9a-f]{12}-[0-9]{1,10}-[0-9]{1,20})\.draft$")
 _OLD_DRAFT_MS = 3_600_000
-"""Age of a draft that nobody works on any more, wherever that may be: each write has a much shorter deadline."""
+"""Age of a draft that nobody works on any more, wherever that may be: each write has a much shorter
+deadline.
+"""
 _SYNC_THREADS = 16
 
 
@@ -188,7 +206,9 @@ class LocalStorage(OutboxStorage):
                 status = child.stat(follow_symlinks=False)
                 # A file with holes takes less than its size.
                 is_small = status.st_size <= _MOST_BYTES
-                sizes[name] = status.st_size if is_small else min(status.st_size, status.st_blocks * 512)
+                sizes[name] = (
+                    status.st_size if is_small else min(status.st_size, status.st_blocks * 512)
+                )
         return {name: sizes[name] for name in sorted(sizes)}
 
     @_in_time
@@ -211,13 +231,18 @@ class LocalStorage(OutboxStorage):
             except OSError as error:
                 # A folder that cannot be listed must not hide the others.
                 self.unlisted += 1
-                log.warning("The folder %s cannot be listed: %s.", self.describe(subfolder), error.strerror or error)
+                log.warning(
+                    "The folder %s cannot be listed: %s.",
+                    self.describe(subfolder),
+                    error.strerror or error,
+                )
         return found
 
     def _list(self, folder: str) -> tuple[list[tuple[str, os.DirEntry[str]]], list[str]]:
         """Return the files and the folders in a folder."""
         found, folders, is_empty = [], [], True
-        # Another process may settle a folder's entries during the listing, so that the folder is gone.
+        # Another process may settle a folder's entries during the listing, so that the folder is
+        # gone.
         with suppress(FileNotFoundError), os.scandir(f"{self._root}/{folder}") as listing:
             for child in listing:
                 is_empty = False
@@ -233,7 +258,9 @@ class LocalStorage(OutboxStorage):
 
     @_in_time
     def remove_drafts(self) -> int:
-        """Remove drafts whose process has ended; of other machines, and empty folders, those older than an hour."""
+        """Remove drafts whose process has ended; of other machines, and empty folders, those older
+        than an hour.
+        """
         with suppress(OSError):
             self._list("")
         drafts, self._drafts, size = self._drafts, set(), 0
@@ -246,7 +273,10 @@ class LocalStorage(OutboxStorage):
                     size += 0 if is_folder else status.st_size
                 elif is_folder:
                     # An administrator's folder has another owner or mode.
-                    if status.st_uid == os.geteuid() and not (status.st_mode ^ self._access.folder) & 0o777:
+                    if (
+                        status.st_uid == os.geteuid()
+                        and not (status.st_mode ^ self._access.folder) & 0o777
+                    ):
                         os.rmdir(path)
                 else:
                     os.unlink(path)
@@ -255,7 +285,9 @@ class LocalStorage(OutboxStorage):
 
     @_in_time
     def read(self, name: str, *, most: int = _MOST_BYTES) -> bytes:
-        """Return the bytes of a file. Anything but a regular file raises an OSError, and is not opened."""
+        """Return the bytes of a file. Anything but a regular file raises an OSError, and is not
+        opened.
+        """
         path = f"{self._root}/{name}"
         with open_regular(path) as file:
             TooLargeFileError.check(path, os.fstat(file.fileno()).st_size, most)
@@ -282,8 +314,12 @@ class LocalStorage(OutboxStorage):
             raise
 
     @_in_time
-    def _write(self, path: str, chunks: Iterable[bytes], rename: Callable[[str, str], None], *, sync: bool) -> None:
-        write_durably(path, chunks, sync=sync, access=self._access, rename=rename, mark=f".{mark()}")
+    def _write(
+        self, path: str, chunks: Iterable[bytes], rename: Callable[[str, str], None], *, sync: bool
+    ) -> None:
+        write_durably(
+            path, chunks, sync=sync, access=self._access, rename=rename, mark=f".{mark()}"
+        )
 
     @_in_time
     def free_bytes(self) -> int:
@@ -296,7 +332,9 @@ class LocalStorage(OutboxStorage):
 
     @_in_time
     def sync(self, names: Sequence[str]) -> None:
-        """Sync files and their folders at the same time: the file system writes its journal once for many of them."""
+        """Sync files and their folders at the same time: the file system writes its journal once
+        for many of them.
+        """
         paths = [f"{self._root}/{name}" for name in names]
         # Files first, then the folders that hold their names, up to the root.
         while paths and paths != [self._root]:
@@ -330,7 +368,9 @@ class LocalStorage(OutboxStorage):
 def _sync_at_once(paths: Sequence[str]) -> None:
     """Sync files or folders at the same time."""
     try:
-        with ThreadPoolExecutor(min(_SYNC_THREADS, len(paths)), thread_name_prefix="lineage-sync") as threads:
+        with ThreadPoolExecutor(
+            min(_SYNC_THREADS, len(paths)), thread_name_prefix="lineage-sync"
+        ) as threads:
             for _ in threads.map(sync_path, paths):
                 pass
     except RuntimeError:
@@ -356,18 +396,23 @@ _MODIFIED = ("LastModified", "last_modified", "updated", "mtime")
 
 
 def _milliseconds(moment: object) -> int | None:
-    """Return a time in ms since the epoch, rounded up, since stores cut it to seconds: nothing was written later."""
+    """Return a time in ms since the epoch, rounded up, since stores cut it to seconds: nothing was
+    written later.
+    """
     if isinstance(moment, str):
         with suppress(ValueError):
             moment = datetime.fromisoformat(moment)
     if not isinstance(moment, datetime):
         return None
-    milliseconds = round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    milliseconds = round(
+        (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000
+    )
     return milliseconds + 999 if milliseconds % 1000 == 0 else milliseconds
 
 
 class ObjectStorage(OutboxStorage):
-    """Objects of a store below a prefix. A listing must contain everything that was written before it, as on S3.
+    """Objects of a store below a prefix. A listing must contain everything that was written before
+    it, as on S3.
 
     :param root: bucket and prefix.
     :param uri: the same for people, without secrets.
@@ -400,13 +445,20 @@ class ObjectStorage(OutboxStorage):
             return {}
         infos = {path.removeprefix(f"{self._root}/"): info for path, info in listing.items()}
         for name, info in infos.items():
-            self._modified_ms[name] = _milliseconds(next((info[key] for key in _MODIFIED if key in info), None))
-        sizes = {name: int(infos[name].get("size") or 0) for name in sorted(infos) if name.startswith(f"{folder}/")}
+            self._modified_ms[name] = _milliseconds(
+                next((info[key] for key in _MODIFIED if key in info), None)
+            )
+        sizes = {
+            name: int(infos[name].get("size") or 0)
+            for name in sorted(infos)
+            if name.startswith(f"{folder}/")
+        }
         self._sizes.update(sizes)
         return sizes
 
     def modified_ms(self, name: str) -> int | None:
-        """Return when an object was written by the store's clock, from a listing or by one HEAD request.
+        """Return when an object was written by the store's clock, from a listing or by one HEAD
+        request.
 
         :returns: ms since the epoch; ``None`` if the client does not know it.
         """
@@ -414,7 +466,9 @@ class ObjectStorage(OutboxStorage):
             try:
                 moment = self._request(name, lambda: self._fs.modified(f"{self._root}/{name}"))
             except OSError as error:
-                log.debug("The store does not say when %s was written: %s", self.describe(name), error)
+                log.debug(
+                    "The store does not say when %s was written: %s", self.describe(name), error
+                )
                 return None
             self._modified_ms[name] = _milliseconds(moment)
         return self._modified_ms[name]
@@ -425,7 +479,9 @@ class ObjectStorage(OutboxStorage):
         return self._request(name, lambda: self._fs.cat_file(f"{self._root}/{name}"))
 
     def first_line(self, name: str) -> tuple[bytes, int]:
-        """Return the first line of an object, and the object's size; only the beginning of a large object is read."""
+        """Return the first line of an object, and the object's size; only the beginning of a large
+        object is read.
+        """
         size = self._sizes.get(name, 0)
         if size <= _MOST_BYTES:
             return super().first_line(name)
@@ -433,7 +489,9 @@ class ObjectStorage(OutboxStorage):
         return line + newline, size
 
     def read_all(self, names: Sequence[str]) -> list[bytes | Exception]:
-        """Return the content of several objects, requested at the same time, or why one cannot be read."""
+        """Return the content of several objects, requested at the same time, or why one cannot be
+        read.
+        """
         paths = [f"{self._root}/{name}" for name in names]
         contents = self._request("", lambda: self._fs.cat(paths, on_error="return"))
         # Some file systems answer with a leading slash, or without one.
@@ -442,7 +500,9 @@ class ObjectStorage(OutboxStorage):
 
     def read_range(self, name: str, start: int, end: int) -> bytes:
         """Return the bytes of an object from ``start`` to ``end`` at most."""
-        return self._request(name, lambda: self._fs.cat_file(f"{self._root}/{name}", start=start, end=end))
+        return self._request(
+            name, lambda: self._fs.cat_file(f"{self._root}/{name}", start=start, end=end)
+        )
 
     def write(
         self,

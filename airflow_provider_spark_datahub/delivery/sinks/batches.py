@@ -1,6 +1,7 @@
 """Base of the sinks that send batches of items and get an answer to each.
 
-Tests: ``tests/delivery/test_rest.py``, ``tests/delivery/test_object_store.py`` and ``tests/delivery/test_failure.py``.
+Tests: ``tests/delivery/test_rest.py``, ``tests/delivery/test_object_store.py`` and
+``tests/delivery/test_failure.py``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from airflow_provider_spark_datahub.foundation.text import counted
 log = logging.getLogger(__name__)
 
 _UNREACHABLE_SECONDS = 1.0
-"""Waits for a server that cannot be reached: long enough for a restart behind a load balancer, not for an outage."""
+"""Waits for a server that cannot be reached: long enough for a restart behind a load balancer, not
+for an outage.
+"""
 
 
 def json_array(proposals: Iterable[Proposal]) -> bytes:
@@ -34,7 +37,9 @@ class _BatchClient(Protocol):
     """Client of one delivery, which begins nothing after its deadline."""
 
     def post(self, proposals: Sequence[Proposal], /) -> bool | Failure:
-        """Send proposals once; return True if they are stored, False if they are only accepted, or the failure."""
+        """Send proposals once; return True if they are stored, False if they are only accepted, or
+        the failure.
+        """
 
     def close(self) -> None:
         """Close the connections."""
@@ -43,9 +48,10 @@ class _BatchClient(Protocol):
 class BatchSink(Sink):
     """Sink whose server takes a batch of items as a whole or not at all.
 
-    A batch that the server rejects, or fails on (HTTP 500), is halved until the bad item is alone. An item that it
-    rejects is rejected. One that it fails on is rejected if it takes other items before and after. Failures that may
-    pass (no connection, no answer, 408, 429, 502, 503, 504) are retried until the deadline.
+    A batch that the server rejects, or fails on (HTTP 500), is halved until the bad item is alone.
+    An item that it rejects is rejected. One that it fails on is rejected if it takes other items
+    before and after. Failures that may pass (no connection, no answer, 408, 429, 502, 503, 504) are
+    retried until the deadline.
 
     :param backoff: the waits between attempts.
     :param most_retries: of one batch; ``None`` if only the deadline limits them.
@@ -64,7 +70,9 @@ class BatchSink(Sink):
 
     @abstractmethod
     def open_client(self, deadline: Deadline) -> _BatchClient:
-        """Return a client for one delivery alone: one that is left behind at the deadline disturbs no other."""
+        """Return a client for one delivery alone: one that is left behind at the deadline disturbs
+        no other.
+        """
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Send batch after batch."""
@@ -76,7 +84,11 @@ class BatchSink(Sink):
         text = failure.text.rstrip(".")
         tried = counted(attempts, "request")
         if failure.kind is FailureKind.THROTTLED:
-            asked = "" if failure.retry_after is None else f", wants a wait of {failure.retry_after:.0f} s"
+            asked = (
+                ""
+                if failure.retry_after is None
+                else f", wants a wait of {failure.retry_after:.0f} s"
+            )
             left = f"{deadline.remaining():.0f} s were left"
             return f"{self.describe()} takes no more for now ({text}{asked}, {left}, {tried})."
         if failure.kind in (FailureKind.FAILED, FailureKind.UNAVAILABLE, FailureKind.UNREACHABLE):
@@ -87,7 +99,9 @@ class BatchSink(Sink):
 class _Batches:
     """Batches of one delivery."""
 
-    def __init__(self, sink: BatchSink, client: _BatchClient, record: DeliveryRecord, deadline: Deadline) -> None:
+    def __init__(
+        self, sink: BatchSink, client: _BatchClient, record: DeliveryRecord, deadline: Deadline
+    ) -> None:
         self._sink = sink
         self._client = client
         self._record = record
@@ -99,7 +113,9 @@ class _Batches:
         pending = record.pending()
         size = self._sink.largest_batch or len(pending)
         batches = deque(pending[start : start + size] for start in range(0, len(pending), size))
-        least = self._sink.backoff.first  # seconds; with less time, the bad item of a batch cannot be found
+        least = (
+            self._sink.backoff.first
+        )  # seconds; with less time, the bad item of a batch cannot be found
         poison = _PoisonFilter(record, self._sink.server, lambda item: self._post([item])[0])
         while batches:
             batch = batches.popleft()
@@ -109,7 +125,10 @@ class _Batches:
                 poison.judge(taken=batch[-1])
             elif answer.kind is FailureKind.REJECTED and len(batch) == 1:
                 record.reject(batch[0], answer.text)
-            elif answer.kind not in (FailureKind.REJECTED, FailureKind.FAILED) or self._deadline.remaining() <= least:
+            elif (
+                answer.kind not in (FailureKind.REJECTED, FailureKind.FAILED)
+                or self._deadline.remaining() <= least
+            ):
                 self._stop(answer, attempts)
                 return
             elif len(batch) > 1:
@@ -121,12 +140,17 @@ class _Batches:
             self._stop(poison.last, _PoisonFilter.ATTEMPTS)
 
     def _post(self, batch: Sequence[NumberedItem]) -> tuple[bool | Failure, int]:
-        """Post one batch until it is taken, its failure is final, or there is no time for another attempt.
+        """Post one batch until it is taken, its failure is final, or there is no time for another
+        attempt.
 
-        :returns: the last answer, and the number of attempts. If the deadline cut the last attempt short, the failure
-            before it, which explains more.
+        :returns: the last answer, and the number of attempts. If the deadline cut the last attempt
+            short, the failure before it, which explains more.
         """
-        items, posted, deadline = [item for _, item in batch], counted(len(batch), "item"), self._deadline
+        items, posted, deadline = (
+            [item for _, item in batch],
+            counted(len(batch), "item"),
+            self._deadline,
+        )
         attempt, server_failures, waited = 1, 0, 0.0
         before: Failure | None = None
         while isinstance(answer := self._client.post(items), Failure):
@@ -134,8 +158,17 @@ class _Batches:
                 answer = before
             wait = max(self._sink.backoff.delay(attempt), answer.retry_after or 0.0)
             server_failures += answer.kind is FailureKind.FAILED
-            log.debug("Request %d to post %s failed (%s): %s", attempt, posted, answer.kind.name, answer.text)
-            if self._is_spent(answer, attempt, wait, waited) or server_failures >= _PoisonFilter.ATTEMPTS:
+            log.debug(
+                "Request %d to post %s failed (%s): %s",
+                attempt,
+                posted,
+                answer.kind.name,
+                answer.text,
+            )
+            if (
+                self._is_spent(answer, attempt, wait, waited)
+                or server_failures >= _PoisonFilter.ATTEMPTS
+            ):
                 return answer, attempt
             self._record.attempt_failed(self._sink.problem(answer, attempt, deadline))
             before = answer
@@ -147,23 +180,32 @@ class _Batches:
         return answer, attempt
 
     def _is_spent(self, failure: Failure, attempt: int, wait: float, waited: float) -> bool:
-        """Return whether no other attempt follows: a server that cannot be reached is soon given up."""
+        """Return whether no other attempt follows: a server that cannot be reached is soon given
+        up.
+        """
         most, is_unreachable = self._sink.most_retries, failure.kind is FailureKind.UNREACHABLE
-        hopeless = is_unreachable and not self._record.patient and waited + wait > _UNREACHABLE_SECONDS
+        hopeless = (
+            is_unreachable and not self._record.patient and waited + wait > _UNREACHABLE_SECONDS
+        )
         out_of_time = wait >= self._deadline.remaining() or (most is not None and attempt > most)
         return hopeless or out_of_time or not failure.kind.may_pass
 
     def _stop(self, failure: Failure, attempts: int) -> None:
-        self._record.stop(self._sink.problem(failure, attempts, self._deadline), failure.kind.outage_after)
+        self._record.stop(
+            self._sink.problem(failure, attempts, self._deadline), failure.kind.outage_after
+        )
 
 
 class _PoisonFilter:
-    """Filter that separates poison items from outages, for items on which a server failed (HTTP 500) when sent alone.
+    """Filter that separates poison items from outages, for items on which a server failed (HTTP
+    500) when sent alone.
 
-    An item is rejected if the server fails on it again right after it took another item; one failure proves nothing.
+    An item is rejected if the server fails on it again right after it took another item; one
+    failure proves nothing.
 
     :param server: name of the server, for the reason of a rejection.
-    :param resend: sends an item again. Returns True if it is stored, False if it is only accepted, or the failure.
+    :param resend: sends an item again. Returns True if it is stored, False if it is only accepted,
+        or the failure.
     """
 
     ATTEMPTS = 2
@@ -171,7 +213,9 @@ class _PoisonFilter:
     MOST_SUSPECTS = 5
     """Failures on different items in a row that mean that the server is down."""
 
-    def __init__(self, record: DeliveryRecord, server: str, resend: Callable[[NumberedItem], bool | Failure]) -> None:
+    def __init__(
+        self, record: DeliveryRecord, server: str, resend: Callable[[NumberedItem], bool | Failure]
+    ) -> None:
         self._record = record
         self._server = server
         self._resend = resend
@@ -184,7 +228,8 @@ class _PoisonFilter:
         return self._suspects[-1][1] if self._suspects else None
 
     def judge(self, taken: NumberedItem) -> None:
-        """Send each suspect again, since the server has just taken another item, and reject it if that fails.
+        """Send each suspect again, since the server has just taken another item, and reject it if
+        that fails.
 
         A suspect stays one if the server cannot be asked.
         """
@@ -193,7 +238,9 @@ class _PoisonFilter:
         for item, _ in suspects:
             match self._resend(item):
                 case Failure(kind=FailureKind.FAILED, text=text):
-                    self._record.reject(item, f"{self._server} failed on it alone, not on others: {text}")
+                    self._record.reject(
+                        item, f"{self._server} failed on it alone, not on others: {text}"
+                    )
                 case Failure(kind=FailureKind.REJECTED, text=text):
                     self._record.reject(item, text)
                 case Failure() as failure:

@@ -23,9 +23,11 @@ from airflow_provider_spark_datahub.foundation.files import exists, is_folder, w
 
 
 class FileSink(Sink):
-    """Sink that writes each delivery as one file: the array of proposals that ``datahub ingest``'s file source reads.
+    """Sink that writes each delivery as one file: the array of proposals that ``datahub ingest``'s
+    file source reads.
 
-    Read the files in the order of their names, which is that of the deliveries. An acknowledged file is on the disk.
+    Read the files in the order of their names, which is that of the deliveries. An acknowledged
+    file is on the disk.
 
     :param folder: made if it is missing.
     """
@@ -37,7 +39,8 @@ class FileSink(Sink):
 
     @classmethod
     def from_connection(cls, connection: ConnectionParts) -> FileSink:
-        """Return the sink of a ``datahub-file`` connection, whose host is a path or a ``file://`` URI.
+        """Return the sink of a ``datahub-file`` connection, whose host is a path or a ``file://``
+        URI.
 
         :raises SinkSettingsError: if the host is empty or not a local folder.
         """
@@ -45,10 +48,14 @@ class FileSink(Sink):
         if "://" in text:
             uri = urlsplit(text)
             if uri.scheme.lower() != "file" or uri.netloc not in ("", "localhost"):
-                raise SinkSettingsError(f"The connection's host must be a local path or file:///path, not {text!r}.")
+                raise SinkSettingsError(
+                    f"The connection's host must be a local path or file:///path, not {text!r}."
+                )
             text = unquote(uri.path)
         if not text:
-            raise SinkSettingsError("The connection's host must be the path of the folder to write to.")
+            raise SinkSettingsError(
+                "The connection's host must be the path of the folder to write to."
+            )
         return cls(Path(text).expanduser())
 
     def describe(self) -> str:
@@ -59,11 +66,25 @@ class FileSink(Sink):
         """Check that the folder can be written, or the nearest folder around it that exists."""
         if not self._folder.is_absolute():
             words = f"{self._folder} would be below the working directory of each task"
-            return [CheckResult("DataHub", CheckStatus.BAD, words, "give the connection an absolute path")]
-        place = next(path for path in (self._folder, *self._folder.absolute().parents) if exists(path))
+            return [
+                CheckResult(
+                    "DataHub", CheckStatus.BAD, words, "give the connection an absolute path"
+                )
+            ]
+        place = next(
+            path for path in (self._folder, *self._folder.absolute().parents) if exists(path)
+        )
         if not is_folder(place) or not os.access(place, os.W_OK | os.X_OK):
-            return [CheckResult("DataHub", CheckStatus.BAD, f"{place} is not a folder that this user can write to")]
-        return [CheckResult("DataHub", CheckStatus.GOOD, f"The folder {self._folder} can be written")]
+            return [
+                CheckResult(
+                    "DataHub",
+                    CheckStatus.BAD,
+                    f"{place} is not a folder that this user can write to",
+                )
+            ]
+        return [
+            CheckResult("DataHub", CheckStatus.GOOD, f"The folder {self._folder} can be written")
+        ]
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
         """Write all proposals, or none."""

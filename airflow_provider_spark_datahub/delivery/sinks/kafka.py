@@ -31,11 +31,12 @@ _REMEDY = "set its login and password, or sasl.* in producer_config"
 
 
 class KafkaSink(Sink):
-    """Sink that delivers through Kafka, in the messages of acryl-datahub's emitter, by an idempotent producer.
+    """Sink that delivers through Kafka, in the messages of acryl-datahub's emitter, by an
+    idempotent producer.
 
-    The key of a message is its entity's URN, so an entity's proposals keep their order. A proposal counts as accepted
-    once the brokers have acknowledged it and all earlier ones of its entity. If they refuse a batch, each of its
-    proposals is sent alone, and rejected if it is refused again.
+    The key of a message is its entity's URN, so an entity's proposals keep their order. A proposal
+    counts as accepted once the brokers have acknowledged it and all earlier ones of its entity. If
+    they refuse a batch, each of its proposals is sent alone, and rejected if it is refused again.
 
     :raises SinkSettingsError: if Kafka's client is not installed.
     """
@@ -58,17 +59,31 @@ class KafkaSink(Sink):
         with closing(self._open_client(deadline, alone=False)) as client:
             failure = client.probe()
         if failure is not None:
-            return [CheckResult("DataHub", CheckStatus.BAD, f"{self.describe()} {failure.predicate(_REMEDY)}")]
-        return [CheckResult("DataHub", CheckStatus.GOOD, f"{self.describe()} answers, and so does the schema registry")]
+            return [
+                CheckResult(
+                    "DataHub", CheckStatus.BAD, f"{self.describe()} {failure.predicate(_REMEDY)}"
+                )
+            ]
+        return [
+            CheckResult(
+                "DataHub",
+                CheckStatus.GOOD,
+                f"{self.describe()} answers, and so does the schema registry",
+            )
+        ]
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
-        """Send all proposals together, then each refused one alone. The producers are used by this call only."""
+        """Send all proposals together, then each refused one alone. The producers are used by this
+        call only.
+        """
         for alone in (False, True):
             pending = len(record.pending())
             if not pending:
                 return
             with closing(self._open_client(deadline, alone=alone)) as client:
-                failure = client.wait_until_ready() or self._send_all(client, record, deadline, alone=alone)
+                failure = client.wait_until_ready() or self._send_all(
+                    client, record, deadline, alone=alone
+                )
             log.debug(
                 "Kafka topic %s, %s: %d of %s acknowledged or rejected (%s)",
                 *(self._settings.topic, "one by one" if alone else "in batches"),
@@ -79,7 +94,9 @@ class KafkaSink(Sink):
                 ),
             )
             if failure is not None:
-                record.stop(f"{self.describe()} {failure.predicate(_REMEDY)}.", failure.kind.outage_after)
+                record.stop(
+                    f"{self.describe()} {failure.predicate(_REMEDY)}.", failure.kind.outage_after
+                )
                 return
 
     def _open_client(self, deadline: Deadline, *, alone: bool) -> KafkaClient:
@@ -90,14 +107,17 @@ class KafkaSink(Sink):
     def _send_all(
         self, client: KafkaClient, record: DeliveryRecord, deadline: Deadline, *, alone: bool
     ) -> Failure | None:
-        """Send the pending proposals and wait for the reports. A refused one stays pending unless it was ``alone``.
+        """Send the pending proposals and wait for the reports. A refused one stays pending unless
+        it was ``alone``.
 
         :returns: why going on is useless; ``None`` if it may help.
         """
         reports = _Reports(record)
         for numbered in record.pending():
             reports.expect(numbered)
-            failure = client.produce(numbered[1], partial(reports.receive, numbered, is_certain=alone))
+            failure = client.produce(
+                numbered[1], partial(reports.receive, numbered, is_certain=alone)
+            )
             if failure is not None:
                 reports.receive(numbered, failure, is_certain=True)
             if reports.failure is not None:
@@ -108,10 +128,11 @@ class KafkaSink(Sink):
 
 
 class _Reports:
-    """Kafka's reports on messages, turned into acknowledgements that keep the order within each entity.
+    """Kafka's reports on messages, turned into acknowledgements that keep the order within each
+    entity.
 
-    If a later proposal of an entity counted as delivered while an earlier one stays pending, the earlier one would
-    overwrite it when it is sent again.
+    If a later proposal of an entity counted as delivered while an earlier one stays pending, the
+    earlier one would overwrite it when it is sent again.
 
     :ivar failure: why a message was not delivered, if it was not refused; the first one.
     """
@@ -126,7 +147,9 @@ class _Reports:
         self._expected[numbered[1].entity_urn].append(numbered)
 
     def receive(self, numbered: NumberedItem, failure: Failure | None, *, is_certain: bool) -> None:
-        """Record the report on a proposal. :param is_certain: a refusal is about it, not about others of its batch."""
+        """Record the report on a proposal. :param is_certain: a refusal is about it, not about
+        others of its batch.
+        """
         queue = self._expected[numbered[1].entity_urn]
         if failure is None:
             self._acknowledged.add(numbered[0])

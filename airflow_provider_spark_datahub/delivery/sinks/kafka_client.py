@@ -1,4 +1,5 @@
-"""Kafka client of one delivery: writes messages as acryl-datahub's emitter does, and classifies failures.
+"""Kafka client of one delivery: writes messages as acryl-datahub's emitter does, and classifies
+failures.
 
 It imports confluent-kafka; import this module only when something is about to be sent.
 
@@ -26,13 +27,19 @@ from datahub.metadata.schemas import getMetadataChangeProposalSchema
 
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
-from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind, LibraryError, call_library
+from airflow_provider_spark_datahub.delivery.failure import (
+    Failure,
+    FailureKind,
+    LibraryError,
+    call_library,
+)
 from airflow_provider_spark_datahub.delivery.sink import to_mcp
 from airflow_provider_spark_datahub.delivery.sinks.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
 
-_LAST_MOMENT = 0.3  # seconds before the deadline at which Kafka's clients give up, so that they can report the reason
+# seconds before the deadline at which Kafka's clients give up, so that they can report the reason
+_LAST_MOMENT = 0.3
 _POLL_SECONDS = 0.2
 _LONGEST_SEARCH_FOR_A_TOPIC = 10.0
 
@@ -43,10 +50,11 @@ _Report = Callable[[Failure | None], None]
 class KafkaClient:
     """Producer of proposals to a topic until a deadline, which reports on each once.
 
-    Unlike acryl-datahub's own emitter, it closes its connections to the registry, and waits for it for a limited time.
+    Unlike acryl-datahub's own emitter, it closes its connections to the registry, and waits for it
+    for a limited time.
 
-    :param alone: each message is a batch of its own. A broker takes or refuses a batch as a whole, so only then is a
-        refusal about the message.
+    :param alone: each message is a batch of its own. A broker takes or refuses a batch as a whole,
+        so only then is a refusal about the message.
     """
 
     def __init__(self, settings: KafkaSettings, deadline: Deadline, *, alone: bool) -> None:
@@ -54,13 +62,17 @@ class KafkaClient:
         self._deadline = deadline
         self._trouble: Failure | None = None
         self._unusable: Failure | None = None
-        """Why there is no producer: the settings name an unknown option, a certificate that is missing ..."""
+        """Why there is no producer: the settings name an unknown option, a certificate that is
+        missing ...
+        """
         self._open = ExitStack()
         try:
             connection = self._connection(alone)
             registry = {"url": connection.schema_registry_url, **connection.schema_registry_config}
             self._registry = self._open.enter_context(SchemaRegistryClient(registry))
-            self._serializer = AvroSerializer(self._registry, getMetadataChangeProposalSchema(), to_dict=_avro_form)
+            self._serializer = AvroSerializer(
+                self._registry, getMetadataChangeProposalSchema(), to_dict=_avro_form
+            )
             self._producer = SerializingProducer(
                 {
                     "bootstrap.servers": connection.bootstrap,
@@ -70,7 +82,9 @@ class KafkaClient:
                 }
             )
         except pydantic.ValidationError as error:
-            details = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
+            details = "; ".join(
+                f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()
+            )
             self._unusable = self._failure(FailureKind.MISCONFIGURED, details)
         except (KafkaException, ConfigurationError, ValueError, TypeError, OSError) as error:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
@@ -82,9 +96,13 @@ class KafkaClient:
         return failure or self._repeat(self._serialise_probe, self._registry_seconds)
 
     def probe(self) -> Failure | None:
-        """Check that brokers and registry answer and that the topic exists, without writing anything."""
+        """Check that brokers and registry answer and that the topic exists, without writing
+        anything.
+        """
         failure = self._unusable or self._repeat(self._ask_brokers) or self._missing_topic()
-        return failure or self._repeat(lambda: self._of_registry(self._registry.get_subjects), self._registry_seconds)
+        return failure or self._repeat(
+            lambda: self._of_registry(self._registry.get_subjects), self._registry_seconds
+        )
 
     def produce(self, proposal: Proposal, report: _Report) -> Failure | None:
         """Queue a message; return ``None`` if it is on its way and ``report`` will be called."""
@@ -97,14 +115,19 @@ class KafkaClient:
                 return self._failure(FailureKind.UNAVAILABLE, "no time is left")
             try:
                 self._producer.produce(
-                    topic=self._settings.topic, key=proposal.entity_urn, value=to_mcp(proposal), on_delivery=delivered
+                    topic=self._settings.topic,
+                    key=proposal.entity_urn,
+                    value=to_mcp(proposal),
+                    on_delivery=delivered,
                 )
             except BufferError:
                 self._producer.poll(_POLL_SECONDS)
             except KeySerializationError as error:
                 return self._failure(FailureKind.REJECTED, f"Kafka cannot carry its URN: {error}")
             except ValueSerializationError as error:
-                return self._failure(FailureKind.REJECTED, f"it does not fit DataHub's Avro schema: {error}")
+                return self._failure(
+                    FailureKind.REJECTED, f"it does not fit DataHub's Avro schema: {error}"
+                )
             except KafkaException as error:
                 return self._failure_of(error.args[0])
             else:
@@ -128,9 +151,15 @@ class KafkaClient:
         self._open.close()
 
     def _repeat(self, ask: Callable[[], Failure | None], seconds: float = 0.0) -> Failure | None:
-        """Ask until there is an answer or no time for another one. :param seconds: that an answer may take."""
+        """Ask until there is an answer or no time for another one. :param seconds: that an answer
+        may take.
+        """
         attempt = 1
-        while (failure := ask()) is not None and failure.kind is FailureKind.UNAVAILABLE and self._left() > seconds:
+        while (
+            (failure := ask()) is not None
+            and failure.kind is FailureKind.UNAVAILABLE
+            and self._left() > seconds
+        ):
             log.debug("Kafka is not ready, attempt %d: %s", attempt, failure.text)
             self._producer.poll(_POLL_SECONDS)
             attempt += 1
@@ -148,7 +177,11 @@ class KafkaClient:
     def _missing_topic(self) -> Failure | None:
         topic = self._settings.topic
         try:
-            error = self._producer.list_topics(topic, timeout=max(0.1, self._left())).topics[topic].error
+            error = (
+                self._producer.list_topics(topic, timeout=max(0.1, self._left()))
+                .topics[topic]
+                .error
+            )
         except KafkaException as failed:
             error = failed.args[0]
         return None if error is None else self._failure_of(error)
@@ -156,7 +189,8 @@ class KafkaClient:
     def _serialise_probe(self) -> Failure | None:
         """Serialise a proposal that certainly fits the schema.
 
-        A failure here is the registry's, a later one is about a proposal. The serialiser asks the registry only once.
+        A failure here is the registry's, a later one is about a proposal. The serialiser asks the
+        registry only once.
         """
         context = SerializationContext(self._settings.topic, MessageField.VALUE)
         return self._of_registry(lambda: self._serializer(to_mcp(_PROBE), context))
@@ -181,9 +215,13 @@ class KafkaClient:
         registry = {**settings.schema_registry_config, "max.retries": 0}
         timeout = registry.get("timeout") or settings.client_timeout_seconds
         # If one request gets no answer, there is time for another.
-        registry["timeout"] = self._registry_seconds = max(0.1, min(float(timeout), self._left() / 4))
+        registry["timeout"] = self._registry_seconds = max(
+            0.1, min(float(timeout), self._left() / 4)
+        )
         address: dict[str, Any] = (
-            {} if settings.schema_registry_url is None else {"schema_registry_url": settings.schema_registry_url}
+            {}
+            if settings.schema_registry_url is None
+            else {"schema_registry_url": settings.schema_registry_url}
         )
         # This class finds the registry's default address, and the function that `oauth_cb` names.
         return KafkaProducerConnectionConfig(
@@ -201,9 +239,13 @@ class KafkaClient:
                 left_ms = min(left_ms, int(options.pop(name)) or left_ms)
         defaults: dict[str, Any] = {
             "message.timeout.ms": left_ms,
-            "topic.metadata.propagation.max.ms": max(1, int(min(_LONGEST_SEARCH_FOR_A_TOPIC * 1000, left_ms / 2))),
-            "log_level": 2,  # our own answer reports failed connections; librdkafka would log them twice a second
-            "reconnect.backoff.max.ms": 1000,  # the default of 10 s is a third of a task's time for lineage
+            "topic.metadata.propagation.max.ms": max(
+                1, int(min(_LONGEST_SEARCH_FOR_A_TOPIC * 1000, left_ms / 2))
+            ),
+            # our own answer reports failed connections; librdkafka would log them twice a second
+            "log_level": 2,
+            # the default of 10 s is a third of a task's time for lineage
+            "reconnect.backoff.max.ms": 1000,
         }
         if not options.keys() & _EXCLUDES_IDEMPOTENCE:
             defaults["enable.idempotence"] = True
@@ -253,6 +295,7 @@ _REGISTRY_KINDS = {
     403: FailureKind.UNAUTHORISED,
     404: FailureKind.MISCONFIGURED,
     405: FailureKind.MISCONFIGURED,
-    409: FailureKind.MISCONFIGURED,  # the topic has a schema that is not compatible with a proposal's
+    # the topic has a schema that is not compatible with a proposal's
+    409: FailureKind.MISCONFIGURED,
     422: FailureKind.MISCONFIGURED,
 }

@@ -28,10 +28,11 @@ _LAST_BYTES = 3  # of an object, which are read back
 
 
 class ObjectStoreSink(BatchSink):
-    """Sink that writes each batch as one object: the array of proposals that ``datahub ingest``'s file source reads.
+    """Sink that writes each batch as one object: the array of proposals that ``datahub ingest``'s
+    file source reads.
 
-    The name of an object sorts by the time of its events and ends in the SHA-256 of its content. A batch that is
-    delivered again, from anywhere, writes the same object.
+    The name of an object sorts by the time of its events and ends in the SHA-256 of its content. A
+    batch that is delivered again, from anywhere, writes the same object.
 
     :param storage: the place, used by this sink alone.
     :param backoff: the waits between attempts.
@@ -53,11 +54,13 @@ class ObjectStoreSink(BatchSink):
 
         :param connection: ``host`` is the URI of bucket and prefix, also in Airflow's form
             ``s3://connection@bucket/prefix``; ``extra`` may have ``storage_conn_id``.
-        :param open_storage: opens the store at a URI through the Airflow connection of an id, or, for ``None``, with
-            the store's own defaults, such as the machine's role.
+        :param open_storage: opens the store at a URI through the Airflow connection of an id, or,
+            for ``None``, with the store's own defaults, such as the machine's role.
         :raises SinkSettingsError: if a part is missing, unknown or of the wrong type.
         """
-        conn_id = Read.extra(connection.extra, {"storage_conn_id": Read.text}).get("storage_conn_id")
+        conn_id = Read.extra(connection.extra, {"storage_conn_id": Read.text}).get(
+            "storage_conn_id"
+        )
         uri = (connection.host or "").strip().rstrip("/")
         try:
             parts = urlsplit(uri)
@@ -83,7 +86,9 @@ class ObjectStoreSink(BatchSink):
         return f"the object store at {self._storage.describe()}"
 
     def check(self, deadline: Deadline) -> list[CheckResult]:
-        """Check that the store answers with these keys; only a write would show whether they may write."""
+        """Check that the store answers with these keys; only a write would show whether they may
+        write.
+        """
         self._storage.deadline = deadline
         status, text = CheckStatus.GOOD, "answers"
         try:
@@ -91,7 +96,10 @@ class ObjectStoreSink(BatchSink):
         except FileNotFoundError:
             pass
         except PermissionError as error:
-            status, text = CheckStatus.WARNING, f"does not let us read ({shorten(str(error))}); it may let us write"
+            status, text = (
+                CheckStatus.WARNING,
+                f"does not let us read ({shorten(str(error))}); it may let us write",
+            )
         except OSError as error:
             status, text = CheckStatus.BAD, _failure(error).predicate(self.remedy)
         advice = "" if status is CheckStatus.GOOD else self.remedy
@@ -112,21 +120,31 @@ class _ObjectWriter:
     def post(self, proposals: Sequence[Proposal]) -> bool | Failure:
         content = json_array(proposals)
         name = _object_name(proposals, content)
-        # A new deadline object for each attempt: if one request hangs, the next may still be answered.
+        # A new deadline object for each attempt: if one request hangs, the next may still be
+        # answered.
         self._storage.deadline = replace(self._deadline)
         try:
             self._storage.write(name, [content])
             if not self._holds(name, content):
-                return Failure(FailureKind.UNAVAILABLE, f"it acknowledged {name}, but does not hold it")
+                return Failure(
+                    FailureKind.UNAVAILABLE, f"it acknowledged {name}, but does not hold it"
+                )
         except OSError as error:
             return _failure(error)
-        log.debug("Wrote %s (%d bytes) as %s", counted(len(proposals), "proposal"), len(content), name)
+        log.debug(
+            "Wrote %s (%d bytes) as %s", counted(len(proposals), "proposal"), len(content), name
+        )
         return True
 
     def _holds(self, name: str, content: bytes) -> bool:
-        """Return whether the end of an object can be read: a proxy or a wrong server may answer 200 to anything."""
+        """Return whether the end of an object can be read: a proxy or a wrong server may answer 200
+        to anything.
+        """
         try:
-            return self._storage.read_range(name, len(content) - _LAST_BYTES, len(content)) == content[-_LAST_BYTES:]
+            return (
+                self._storage.read_range(name, len(content) - _LAST_BYTES, len(content))
+                == content[-_LAST_BYTES:]
+            )
         except PermissionError:
             return True  # keys that may only write
         except FileNotFoundError:
@@ -137,7 +155,9 @@ class _ObjectWriter:
 
 
 def _failure(error: OSError) -> Failure:
-    kind = FailureKind.UNAUTHORISED if isinstance(error, PermissionError) else FailureKind.UNAVAILABLE
+    kind = (
+        FailureKind.UNAUTHORISED if isinstance(error, PermissionError) else FailureKind.UNAVAILABLE
+    )
     kind = FailureKind.MISCONFIGURED if isinstance(error, FileNotFoundError) else kind
     return Failure(kind, shorten(str(error)))
 
@@ -145,9 +165,12 @@ def _failure(error: OSError) -> Failure:
 def _object_name(proposals: Sequence[Proposal], content: bytes) -> str:
     """Return the name of the object that holds a batch: ``2026-01-31T235959.999Z-<SHA-256>.json``.
 
-    The time is that of the last run event in the batch, so it does not depend on when the batch is delivered.
+    The time is that of the last run event in the batch, so it does not depend on when the batch is
+    delivered.
     """
-    times = [time_ms for proposal in proposals if (time_ms := _run_event_time(proposal)) is not None]
+    times = [
+        time_ms for proposal in proposals if (time_ms := _run_event_time(proposal)) is not None
+    ]
     timestamp = "undated"
     if times:
         seconds, milliseconds = divmod(max(times), 1000)
@@ -158,7 +181,9 @@ def _object_name(proposals: Sequence[Proposal], content: bytes) -> str:
 
 def _run_event_time(proposal: Proposal) -> int | None:
     """Return the time of a run event, in milliseconds since 1970."""
-    if proposal.aspect_name != "dataProcessInstanceRunEvent" or not isinstance(proposal.aspect, dict):
+    if proposal.aspect_name != "dataProcessInstanceRunEvent" or not isinstance(
+        proposal.aspect, dict
+    ):
         return None
     time_ms = proposal.aspect.get("timestampMillis")
     return time_ms if isinstance(time_ms, int) and 0 <= time_ms < _YEAR_10000 else None

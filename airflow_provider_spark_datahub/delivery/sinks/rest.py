@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _GMS_PORT, _WEB_PORT = 8080, 9002
 """Of DataHub's containers."""
 _LONGEST_ASPECT = 16_000_000
-"""Characters of a text in JSON that GMS reads, unless the variable below raises it, there and here."""
+"""Characters of a text in JSON that GMS reads, unless the variable below raises it, there and here.
+"""
 _LONGEST_VARIABLE = "INGESTION_MAX_SERIALIZED_STRING_LENGTH"
 _ADDRESS = (
     "if DataHub runs, give GMS's own URL as the connection's host: http://gms:8080, or "
@@ -30,7 +31,8 @@ _ADDRESS = (
 class RestSink(BatchSink):
     """Sink that delivers to GMS, with the requests of acryl-datahub's REST emitter.
 
-    GMS takes a batch as a whole or not at all. It also answers HTTP 500 to an aspect that it cannot read.
+    GMS takes a batch as a whole or not at all. It also answers HTTP 500 to an aspect that it cannot
+    read.
 
     :param backoff: the waits between attempts.
     """
@@ -45,7 +47,9 @@ class RestSink(BatchSink):
         self.settings = settings
 
     def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
-        """Send batch after batch, without aspects that GMS cannot read, or could not read back from its database."""
+        """Send batch after batch, without aspects that GMS cannot read, or could not read back from
+        its database.
+        """
         variable = os.environ.get(_LONGEST_VARIABLE, "")
         most = max(_LONGEST_ASPECT, int(variable) if variable.isdecimal() else 0)
         for number, item in record.pending():
@@ -60,7 +64,8 @@ class RestSink(BatchSink):
 
     @property
     def web_address(self) -> str:
-        """Address of DataHub's UI behind the same host: at port 9002 for 8080, or where GMS is below a path.
+        """Address of DataHub's UI behind the same host: at port 9002 for 8080, or where GMS is
+        below a path.
 
         A host that is named after GMS serves nothing else, so the UI is elsewhere.
         """
@@ -72,17 +77,31 @@ class RestSink(BatchSink):
         return f"{parts.scheme}://{host}{below.removesuffix(path_of_gms)}" if path_of_gms else ""
 
     def check(self, deadline: Deadline) -> list[CheckResult]:
-        """Check that GMS answers and takes the credentials, by reading an aspect, since ``/config`` needs none."""
+        """Check that GMS answers and takes the credentials, by reading an aspect, since ``/config``
+        needs none.
+        """
         with closing(self.open_client(deadline)) as gms:
             config = gms.config()
             if isinstance(config, Failure):
                 text = f"{self.describe()} {config.predicate(self.remedy)}"
                 return [CheckResult("DataHub", CheckStatus.BAD, text, _ADDRESS)]
-            answers = CheckResult("DataHub", CheckStatus.GOOD, f"{self.describe()} answers: {_version(config)}")
-            read = gms.get("/aspects/urn%3Ali%3AdataPlatform%3Aspark?aspect=dataPlatformInfo&version=0", may_miss=True)
+            answers = CheckResult(
+                "DataHub", CheckStatus.GOOD, f"{self.describe()} answers: {_version(config)}"
+            )
+            read = gms.get(
+                "/aspects/urn%3Ali%3AdataPlatform%3Aspark?aspect=dataPlatformInfo&version=0",
+                may_miss=True,
+            )
         if isinstance(read, Failure):
-            status = CheckStatus.BAD if read.kind is FailureKind.UNAUTHORISED else CheckStatus.WARNING
-            return [answers, CheckResult("credentials", status, f"{self.describe()} {read.predicate(self.remedy)}")]
+            status = (
+                CheckStatus.BAD if read.kind is FailureKind.UNAUTHORISED else CheckStatus.WARNING
+            )
+            return [
+                answers,
+                CheckResult(
+                    "credentials", status, f"{self.describe()} {read.predicate(self.remedy)}"
+                ),
+            ]
         return [answers, CheckResult("credentials", CheckStatus.GOOD, "DataHub lets us read")]
 
     def open_client(self, deadline: Deadline) -> GmsClient:

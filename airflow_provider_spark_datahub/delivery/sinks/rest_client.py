@@ -1,14 +1,18 @@
-"""HTTP client of one delivery to DataHub's GMS: each request in one attempt, with classified failures.
+"""HTTP client of one delivery to DataHub's GMS: each request in one attempt, with classified
+failures.
 
-Only GMS's own answer acknowledges a write: 200 with ``{"value": "success"}`` (1.x), or with the URN of an entity as
-the value (0.8, 0.13). Its headers are not required: a proxy may drop ``X-RestLi-Protocol-Version``.
+Only GMS's own answer acknowledges a write: 200 with ``{"value": "success"}`` (1.x), or with the URN
+of an entity as the value (0.8, 0.13). Its headers are not required: a proxy may drop
+``X-RestLi-Protocol-Version``.
 
-Requests to the Rest.li endpoint ``/aspects?action=ingestProposalBatch`` are made here, with the headers and bodies of
-acryl-datahub's emitter (``tests/delivery/test_rest_client.py`` compares them). The emitter would cost a task more than
-all its other lineage steps: its import loads 60,000 lines of generated classes, a new emitter starts ``ps`` several
-times to find its caller, and it validates every proposal against an Avro schema.
+Requests to the Rest.li endpoint ``/aspects?action=ingestProposalBatch`` are made here, with the
+headers and bodies of acryl-datahub's emitter (``tests/delivery/test_rest_client.py`` compares
+them). The emitter would cost a task more than all its other lineage steps: its import loads 60,000
+lines of generated classes, a new emitter starts ``ps`` several times to find its caller, and it
+validates every proposal against an Avro schema.
 
-An answer is read within the deadline and a size. This module imports requests; import it only to send something.
+An answer is read within the deadline and a size. This module imports requests; import it only to
+send something.
 """
 
 from __future__ import annotations
@@ -48,7 +52,11 @@ _NOT_GMS = "this is not a DataHub GMS: give GMS's own URL as the connection's ho
 
 
 def _batch_bodies(
-    proposals: Sequence[Proposal], *, is_async: bool, system_metadata: dict[str, Any], largest: int = _LARGEST_BODY
+    proposals: Sequence[Proposal],
+    *,
+    is_async: bool,
+    system_metadata: dict[str, Any],
+    largest: int = _LARGEST_BODY,
 ) -> Iterator[bytes]:
     """Yield the bodies of the requests for proposals, in their order; usually one.
 
@@ -69,14 +77,17 @@ def _batch_bodies(
         for proposal in proposals
     )
     between = len(_SEPARATOR)
-    for batch in batches_of(texts, lambda text: len(text) + between, largest - len(opening) + between):
+    for batch in batches_of(
+        texts, lambda text: len(text) + between, largest - len(opening) + between
+    ):
         yield opening + _SEPARATOR.join(batch) + b"]}"
 
 
 class GmsClient:
     """Client that sends each request to GMS in one attempt, none after the deadline.
 
-    Redirects and web pages are failures: a redirected POST becomes a GET, and a login page acknowledges nothing.
+    Redirects and web pages are failures: a redirected POST becomes a GET, and a login page
+    acknowledges nothing.
     """
 
     def __init__(self, settings: RestSettings, deadline: Deadline) -> None:
@@ -93,14 +104,20 @@ class GmsClient:
         is_async = self._settings.emit_mode.startswith("ASYNC")
         for body in _batch_bodies(proposals, is_async=is_async, system_metadata=_system_metadata()):
             answer = self._request("POST", "/aspects?action=ingestProposalBatch", body)
-            failure = answer if isinstance(answer, Failure) else answer.failure(is_expected=answer.acknowledges)
+            failure = (
+                answer
+                if isinstance(answer, Failure)
+                else answer.failure(is_expected=answer.acknowledges)
+            )
             if failure is not None:
                 return self._checked(failure).for_log(self._settings.redact)
             self._is_gms = True
         return not is_async
 
     def _checked(self, failure: Failure) -> Failure:
-        """Return a failure of a write; any server may reject a request, so that GMS's ``/config`` is asked for once."""
+        """Return a failure of a write; any server may reject a request, so that GMS's ``/config``
+        is asked for once.
+        """
         if self._is_gms or failure.kind is not FailureKind.REJECTED:
             return failure
         config = self.config()
@@ -113,12 +130,16 @@ class GmsClient:
     def config(self) -> dict[str, Any] | Failure:
         """Return GMS's configuration, or why there is none."""
         config = self.get("/config")
-        if isinstance(config, Failure) or (isinstance(config, dict) and config.get("noCode") == "true"):
+        if isinstance(config, Failure) or (
+            isinstance(config, dict) and config.get("noCode") == "true"
+        ):
             return config
         return Failure(FailureKind.MISCONFIGURED, f"its /config is not that of GMS: {_NOT_GMS}")
 
     def get(self, path: str, *, may_miss: bool = False) -> Any | Failure:
-        """Return the JSON that GMS answers to a GET, or why there is none; ``None`` for a 404 if it ``may_miss``."""
+        """Return the JSON that GMS answers to a GET, or why there is none; ``None`` for a 404 if it
+        ``may_miss``.
+        """
         answer = self._request("GET", path)
         if isinstance(answer, Failure):
             return answer.for_log(self._settings.redact)
@@ -149,7 +170,14 @@ class GmsClient:
             return _failure_of(error)
         log.debug(
             "%s %s: %d bytes sent; HTTP %d, %d bytes in %.3f s",
-            *(method, path, len(body or b""), answer.status, len(answer.content), time.monotonic() - started),
+            *(
+                method,
+                path,
+                len(body or b""),
+                answer.status,
+                len(answer.content),
+                time.monotonic() - started,
+            ),
         )
         return answer
 
@@ -161,7 +189,9 @@ class GmsClient:
         try:
             while not ended and len(content) <= _LARGEST_ANSWER:
                 if self._deadline.expired:
-                    raise requests.Timeout("no time is left for the rest of the answer", response=response)
+                    raise requests.Timeout(
+                        "no time is left for the rest of the answer", response=response
+                    )
                 piece = read(_PIECE)
                 content += piece
                 ended = not piece
@@ -182,10 +212,14 @@ class GmsClient:
 
 
 def _new_session() -> requests.Session:
-    """Return a session as acryl-datahub's emitter makes one, with the ``DATAHUB_*`` variables of the environment."""
+    """Return a session as acryl-datahub's emitter makes one, with the ``DATAHUB_*`` variables of
+    the environment.
+    """
     session = requests.Session()
     component = os.environ.get("DATAHUB_COMPONENT", "datahub").lower()
-    caller = re.sub(r"[^\w./-]", "", os.environ.get("DATAHUB_CALLER", ""))[:_LONGEST_CALLER] or _CALLER
+    caller = (
+        re.sub(r"[^\w./-]", "", os.environ.get("DATAHUB_CALLER", ""))[:_LONGEST_CALLER] or _CALLER
+    )
     library = session.headers["User-Agent"]
     session.headers.update(
         {
@@ -197,7 +231,9 @@ def _new_session() -> requests.Session:
             "X-RestLi-Protocol-Version": "2.0.0",
         }
     )
-    client_id, secret = (os.environ.get(f"DATAHUB_SYSTEM_CLIENT_{part}") for part in ("ID", "SECRET"))
+    client_id, secret = (
+        os.environ.get(f"DATAHUB_SYSTEM_CLIENT_{part}") for part in ("ID", "SECRET")
+    )
     if client_id is not None and secret is not None:
         session.headers["Authorization"] = f"Basic {client_id}:{secret}"
     certificate, key = (os.environ.get(f"DATAHUB_CLIENT_{part}_PATH") for part in ("CERT", "KEY"))
@@ -207,7 +243,9 @@ def _new_session() -> requests.Session:
 
 
 def _system_metadata() -> dict[str, Any]:
-    """Return the system metadata that acryl-datahub adds to an aspect: the time, and its own version."""
+    """Return the system metadata that acryl-datahub adds to an aspect: the time, and its own
+    version.
+    """
     return {
         "lastObserved": round(time.time() * 1000),
         "lastRunId": _NO_RUN,
@@ -242,23 +280,37 @@ class _Answer(msgspec.Struct, frozen=True):
     def acknowledges(self) -> bool:
         """Return whether it is GMS's acknowledgement of a write."""
         value = self.json.get("value") if isinstance(self.json, dict) else None
-        return self.status == 200 and isinstance(value, str) and (value == "success" or value.startswith("urn:li:"))
+        return (
+            self.status == 200
+            and isinstance(value, str)
+            and (value == "success" or value.startswith("urn:li:"))
+        )
 
     def failure(self, *, is_expected: bool) -> Failure | None:
         """Return why this is not a success; ``None`` for one that ``is_expected`` of GMS."""
-        status, is_page = self.status, "text/html" in self.response.headers.get("Content-Type", "").lower()
+        status, is_page = (
+            self.status,
+            "text/html" in self.response.headers.get("Content-Type", "").lower(),
+        )
         if status < 200:
             return Failure(FailureKind.MISCONFIGURED, f"HTTP {status} in place of a final answer")
         if status < 300:
             if self.whole and not is_page and is_expected:
                 return None
-            return Failure(FailureKind.MISCONFIGURED, f"HTTP {status} with {self._excerpt(is_page)}: {_NOT_GMS}")
+            return Failure(
+                FailureKind.MISCONFIGURED,
+                f"HTTP {status} with {self._excerpt(is_page)}: {_NOT_GMS}",
+            )
         if status < 400:
             target = self.response.headers.get("Location", "elsewhere")
             text = f"HTTP {status}, a redirect to {target}: connect to that address"
             return Failure(FailureKind.MISCONFIGURED, text)
-        kind, text = FailureKind.from_http_status(status), f"HTTP {status}: {self._explanation(is_page)}"
-        # GMS rejects in JSON. A web page comes from a proxy, which can only refuse a proposal for its size (413).
+        kind, text = (
+            FailureKind.from_http_status(status),
+            f"HTTP {status}: {self._explanation(is_page)}",
+        )
+        # GMS rejects in JSON. A web page comes from a proxy, which can only refuse a proposal for
+        # its size (413).
         if is_page and kind is FailureKind.REJECTED and status != 413:
             kind = FailureKind.MISCONFIGURED
         elif is_page and kind is FailureKind.MISCONFIGURED:
@@ -302,21 +354,27 @@ def _failure_of(error: BaseException) -> Failure:
             return Failure(FailureKind.MISCONFIGURED, f"its TLS certificate is not trusted: {text}")
         case requests.exceptions.InvalidURL() | requests.exceptions.InvalidSchema():
             return Failure(FailureKind.MISCONFIGURED, str(error))
-        case requests.ConnectionError() if isinstance(_reason(error), urllib3.exceptions.NewConnectionError):
+        case requests.ConnectionError() if isinstance(
+            _reason(error), urllib3.exceptions.NewConnectionError
+        ):
             return Failure(FailureKind.UNREACHABLE, text)
         case requests.Timeout():
             return Failure(FailureKind.UNAVAILABLE, f"no answer in time: {text}")
         case requests.RequestException():
             return Failure(FailureKind.UNAVAILABLE, text)
         case OSError() if not isinstance(error, ConnectionError | TimeoutError):
-            return Failure(FailureKind.MISCONFIGURED, str(error))  # a certificate file that is missing or unreadable
+            return Failure(
+                FailureKind.MISCONFIGURED, str(error)
+            )  # a certificate file that is missing or unreadable
     return Failure(FailureKind.UNAVAILABLE, str(error))
 
 
 def _reason(error: BaseException) -> BaseException:
     """Return the innermost error, without the layers around it."""
     while True:
-        inner = getattr(error, "reason", None) or getattr(error, "original_error", None)  # the latter of a proxy
+        inner = getattr(error, "reason", None) or getattr(
+            error, "original_error", None
+        )  # the latter of a proxy
         if not isinstance(inner, BaseException):
             inner = error.args[0] if error.args else None
         if not isinstance(inner, BaseException):

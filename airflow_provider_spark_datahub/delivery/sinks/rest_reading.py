@@ -1,8 +1,9 @@
-"""Datasets that DataHub has, and the runs downstream of one, read in bulk with acryl-datahub's client.
+"""Datasets that DataHub has, and the runs downstream of one, read in bulk with acryl-datahub's
+client.
 
-It imports that client; import this module only to read. GMS 1.x finds runs by the fields that it indexes as keywords:
-``inputs``, ``outputs``, ``parentInstance`` and ``customProperties`` (``name=value``). Its ``batchGet`` answers with the
-latest run event as well.
+It imports that client; import this module only to read. GMS 1.x finds runs by the fields that it
+indexes as keywords: ``inputs``, ``outputs``, ``parentInstance`` and ``customProperties``
+(``name=value``). Its ``batchGet`` answers with the latest run event as well.
 """
 
 from __future__ import annotations
@@ -33,9 +34,13 @@ _PROPERTIES, _INSTANCE = "datasetProperties", "dataPlatformInstance"
 # Ingestion sources write at least one of these; the edge of a job, none.
 _DESCRIBING = [_PROPERTIES, "subTypes", "container", "viewProperties"]
 _LOCATIONS = ("Location", "location", "storage_location")
-"""Custom properties in which the sources for Hive and Glue, Iceberg, and Unity Catalog name the place of a table."""
+"""Custom properties in which the sources for Hive and Glue, Iceberg, and Unity Catalog name the
+place of a table.
+"""
 _KIND = "dataProcessInstance"
-_ASPECTS = [f"{_KIND}{part}" for part in ("Properties", "Relationships", "Input", "Output", "RunEvent")]
+_ASPECTS = [
+    f"{_KIND}{part}" for part in ("Properties", "Relationships", "Input", "Output", "RunEvent")
+]
 _PAGE, _BATCH = 5_000, 200
 """URNs in an answer; values in a filter, and runs in a request for their aspects."""
 _MOST_RUNS = 200_000
@@ -45,13 +50,17 @@ _Values = dict[str, set[str]]
 
 @contextmanager
 def _opened_graph(settings: RestSettings) -> Iterator[DataHubGraph]:
-    """Open acryl-datahub's client. :raises SinkSettingsError: for an error of the library inside the block."""
+    """Open acryl-datahub's client. :raises SinkSettingsError: for an error of the library inside
+    the block.
+    """
     try:
         # Its fields have the names of acryl-datahub's, which has no emit mode.
         fields = {name: value for name, value in asdict(settings).items() if name != "emit_mode"}
         yield call_library(lambda: DataHubGraph(DatahubClientConfig(**fields)))
     except LibraryError as error:
-        raise SinkSettingsError(settings.redact(f"DataHub at {settings.server} cannot be read: {error}")) from None
+        raise SinkSettingsError(
+            settings.redact(f"DataHub at {settings.server} cannot be read: {error}")
+        ) from None
 
 
 def read_datasets(settings: RestSettings) -> Iterator[HeldDataset]:
@@ -60,22 +69,41 @@ def read_datasets(settings: RestSettings) -> Iterator[HeldDataset]:
     :raises SinkSettingsError: if DataHub does not answer as it should.
     """
     with _opened_graph(settings) as graph:
-        urns = iter(call_library(lambda: list(graph.get_urns_by_filter(entity_types=["dataset"], batch_size=5000))))
+        urns = iter(
+            call_library(
+                lambda: list(graph.get_urns_by_filter(entity_types=["dataset"], batch_size=5000))
+            )
+        )
         while batch := list(islice(urns, _DATASETS)):
-            datasets = call_library(partial(graph.get_entities, "dataset", batch, [*_DESCRIBING, _INSTANCE]))
+            datasets = call_library(
+                partial(graph.get_entities, "dataset", batch, [*_DESCRIBING, _INSTANCE])
+            )
             for urn in batch:
                 aspects = dict(datasets.get(urn, {}))
                 # GMS writes it of every dataset.
                 of_instance = aspects.pop(_INSTANCE, (None,))[0]
-                instance = of_instance.instance or "" if isinstance(of_instance, DataPlatformInstanceClass) else ""
+                instance = (
+                    of_instance.instance or ""
+                    if isinstance(of_instance, DataPlatformInstanceClass)
+                    else ""
+                )
                 properties = aspects[_PROPERTIES][0] if _PROPERTIES in aspects else None
-                custom = properties.customProperties if isinstance(properties, DatasetPropertiesClass) else {}
+                custom = (
+                    properties.customProperties
+                    if isinstance(properties, DatasetPropertiesClass)
+                    else {}
+                )
                 location = next((custom[name] for name in _LOCATIONS if custom.get(name)), "")
-                yield HeldDataset(urn, not aspects, location, instance.rpartition(",")[2].removesuffix(")"))
+                yield HeldDataset(
+                    urn, not aspects, location, instance.rpartition(",")[2].removesuffix(")")
+                )
 
 
-def read_runs(settings: RestSettings, name: str, urns: Collection[str], deadline: Deadline) -> list[Fingerprint]:
-    """Return the fingerprints of the task runs that used a dataset, and of all that may be downstream of them.
+def read_runs(
+    settings: RestSettings, name: str, urns: Collection[str], deadline: Deadline
+) -> list[Fingerprint]:
+    """Return the fingerprints of the task runs that used a dataset, and of all that may be
+    downstream of them.
 
     :param name: its URN, its name, or the end of its name.
     :param urns: datasets with this name that are known.
@@ -103,12 +131,18 @@ class _Walk:
             yield name
         else:
             rule = {"field": "urn", "condition": "CONTAIN", "values": [name]}
-            yield from (urn for urn in self._matching("dataset", [rule]) if Records.is_named(urn, name))
+            yield from (
+                urn for urn in self._matching("dataset", [rule]) if Records.is_named(urn, name)
+            )
 
     def from_datasets(self, origins: set[str]) -> list[Fingerprint]:
         """Read the runs that use these datasets, those that use what they wrote, and so on."""
         wanted: _Values = {"inputs": origins, "outputs": origins}
-        while new := [(field, value) for field, values in wanted.items() for value in values - self._asked_of(field)]:
+        while new := [
+            (field, value)
+            for field, values in wanted.items()
+            for value in values - self._asked_of(field)
+        ]:
             for field, value in new:
                 self._asked_of(field).add(value)
             urns = self._with(sorted(new)) - self._runs.keys()
@@ -125,7 +159,11 @@ class _Walk:
     def _next(self, origins: set[str]) -> _Values:
         """Return by which values to find the next runs."""
         self._records, asked = HeldRun.fingerprints(self._runs), self._asked_of("inputs")
-        reached = {urn for urn, one in self._records.items() if not asked.isdisjoint(one.inputs) or self._hangs(one)}
+        reached = {
+            urn
+            for urn, one in self._records.items()
+            if not asked.isdisjoint(one.inputs) or self._hangs(one)
+        }
         writers = {urn for urn, one in self._records.items() if not origins.isdisjoint(one.outputs)}
         ahead = {urn: one for urn in reached | writers if (one := self._records[urn]).silent.after}
         self._ahead |= {(one.key.dag_id, one.key.run_id) for one in ahead.values()}
@@ -143,7 +181,9 @@ class _Walk:
 
     def _hangs(self, record: Fingerprint) -> bool:
         run, silent = (record.key.dag_id, record.key.run_id), record.silent
-        return (run in self._ahead and bool(silent.before)) or any(step[:2] in self._ahead for step in silent.started)
+        return (run in self._ahead and bool(silent.before)) or any(
+            step[:2] in self._ahead for step in silent.started
+        )
 
     def _with(self, pairs: list[tuple[str, str]]) -> set[str]:
         """Return the runs with one of these values."""
@@ -152,7 +192,10 @@ class _Walk:
             values: dict[str, list[str]] = {}
             for field, value in pairs[start : start + _BATCH]:
                 values.setdefault(field, []).append(value)
-            rules = [{"field": field, "condition": "EQUAL", "values": texts} for field, texts in values.items()]
+            rules = [
+                {"field": field, "condition": "EQUAL", "values": texts}
+                for field, texts in values.items()
+            ]
             urns.update(self._matching(_KIND, rules))
         return urns
 
@@ -160,7 +203,11 @@ class _Walk:
         """Yield the entities that match one of these rules."""
         filters: Any = [{"and": [rule]} for rule in rules]
         # DataHub's clean-up marks old runs as removed.
-        wanted = {"entity_types": [kind], "extra_or_filters": filters, "status": RemovedStatusFilter.ALL}
+        wanted = {
+            "entity_types": [kind],
+            "extra_or_filters": filters,
+            "status": RemovedStatusFilter.ALL,
+        }
         urns = iter(self._graph.get_urns_by_filter(**wanted, batch_size=_PAGE))
         while page := call_library(lambda: list(islice(urns, _PAGE))):
             self._stop_at_limits()
@@ -172,12 +219,16 @@ class _Walk:
             self._stop_at_limits()
             runs = call_library(partial(self._graph.get_entities, _KIND, batch, _ASPECTS))
             for urn in batch:
-                self._runs[urn] = _held(urn, {name: aspect for name, (aspect, _) in runs.get(urn, {}).items()})
+                self._runs[urn] = _held(
+                    urn, {name: aspect for name, (aspect, _) in runs.get(urn, {}).items()}
+                )
 
     def _stop_at_limits(self) -> None:
         if self._deadline.expired or len(self._runs) > _MOST_RUNS:
             read = counted(len(self._runs), "run")
-            raise LibraryError(f"{read} were read, and more are left: too many, or DataHub is too slow")
+            raise LibraryError(
+                f"{read} were read, and more are left: too many, or DataHub is too slow"
+            )
 
 
 def _held(urn: str, aspects: dict[str, Any]) -> HeldRun:

@@ -1,4 +1,5 @@
-"""Settings of the sinks, from the parts of an Airflow connection: known keys, typed values, no value in an error.
+"""Settings of the sinks, from the parts of an Airflow connection: known keys, typed values, no
+value in an error.
 
 Tests: ``tests/delivery/test_connections.py``.
 """
@@ -60,7 +61,11 @@ def _whole(value: object) -> int | None:
 
 def _seconds(value: object) -> float | None:
     with suppress(ValueError):
-        if isinstance(value, int | float | str) and not isinstance(value, bool) and 0 < float(value) < math.inf:
+        if (
+            isinstance(value, int | float | str)
+            and not isinstance(value, bool)
+            and 0 < float(value) < math.inf
+        ):
             return float(value)
     return None
 
@@ -69,11 +74,13 @@ class Read:
     """Readers of a connection's extra, and of the usual types in it."""
 
     @classmethod
-    def extra(cls, extra: Mapping[str, Any], readers: Mapping[str, _Reader], place: str = "extra") -> dict[str, Any]:
+    def extra(
+        cls, extra: Mapping[str, Any], readers: Mapping[str, _Reader], place: str = "extra"
+    ) -> dict[str, Any]:
         """Return the settings in ``extra``, by the keys of ``readers``.
 
-        Values from a connection URI are text, so the text of a number or of a truth value will do. Empty values count
-        as not given.
+        Values from a connection URI are text, so the text of a number or of a truth value will do.
+        Empty values count as not given.
 
         :param place: name of this part of the connection, for errors.
         :raises SinkSettingsError: if a key is unknown, or a value is of the wrong type.
@@ -82,7 +89,11 @@ class Read:
             if key not in readers:
                 hint = cls.suggestion(key, readers)
                 raise SinkSettingsError(f"Unknown key in the connection's {place}: {key!r}.{hint}")
-        return {key: readers[key](key, value) for key, value in extra.items() if value is not None and value != ""}
+        return {
+            key: readers[key](key, value)
+            for key, value in extra.items()
+            if value is not None and value != ""
+        }
 
     @staticmethod
     def suggestion(key: str, keys: Iterable[str]) -> str:
@@ -95,7 +106,9 @@ class Read:
     count = staticmethod(_reader("a whole number from 0", _whole))
     boolean = staticmethod(_reader("true or false", read_boolean))
     text = staticmethod(_reader("text", lambda value: value if isinstance(value, str) else None))
-    mapping = staticmethod(_reader("an object", lambda value: dict(value) if isinstance(value, Mapping) else None))
+    mapping = staticmethod(
+        _reader("an object", lambda value: dict(value) if isinstance(value, Mapping) else None)
+    )
 
 
 def _give(settings: dict[str, Any], name: str, value: object, place: str) -> None:
@@ -106,7 +119,9 @@ def _give(settings: dict[str, Any], name: str, value: object, place: str) -> Non
     """
     if value:
         if settings.get(name):
-            raise SinkSettingsError(f"{name!r} is given twice: in the extra, and as {place}. Leave one out.")
+            raise SinkSettingsError(
+                f"{name!r} is given twice: in the extra, and as {place}. Leave one out."
+            )
         settings[name] = value
 
 
@@ -120,11 +135,16 @@ _USER_OF_URL = re.compile(r"://([^/?#@,]*)@")
 
 
 def mask_secrets(text: str, settings: object) -> str:
-    """Return ``text`` with ``***`` in the place of each secret in some settings, in case a server repeats them.
+    """Return ``text`` with ``***`` in the place of each secret in some settings, in case a server
+    repeats them.
 
     Of ``Bearer TOKEN`` and ``USER:PASSWORD``, the second part is a secret as well.
     """
-    secrets = {part for secret in _secrets(settings) for part in (secret, *_CREDENTIALS.split(secret, maxsplit=1)[1:])}
+    secrets = {
+        part
+        for secret in _secrets(settings)
+        for part in (secret, *_CREDENTIALS.split(secret, maxsplit=1)[1:])
+    }
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")
@@ -134,7 +154,10 @@ def mask_secrets(text: str, settings: object) -> str:
 def _secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _secrets(inner, is_secret=is_secret or name == _HEADERS or bool(SECRET_NAME.search(str(name))))
+            yield from _secrets(
+                inner,
+                is_secret=is_secret or name == _HEADERS or bool(SECRET_NAME.search(str(name))),
+            )
     elif isinstance(value, list):
         for inner in value:
             yield from _secrets(inner, is_secret=is_secret)
@@ -142,7 +165,8 @@ def _secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
         yield value
     elif isinstance(value, str) and "@" in value and "://" in value:
         yield value.partition("://")[2].rpartition("@")[0]
-        # An address may have another "@" in its path, and there may be several with commas between them.
+        # An address may have another "@" in its path, and there may be several with commas between
+        # them.
         yield from _USER_OF_URL.findall(value)
 
 
@@ -155,13 +179,17 @@ class RestSettings:
 
     :param server: GMS's URL, e.g. ``http://gms:8080`` or ``https://acme.example/api/gms``.
     :param token: the access token; ``None`` if the service wants none.
-    :param timeout_sec: seconds one request may wait for its connection, and for the next bytes of its answer.
-    :param extra_headers: HTTP headers of every request. They may hold credentials and are never logged.
-    :param ca_certificate_path: a PEM file or folder of authorities to trust instead of the usual ones.
+    :param timeout_sec: seconds one request may wait for its connection, and for the next bytes of
+        its answer.
+    :param extra_headers: HTTP headers of every request. They may hold credentials and are never
+        logged.
+    :param ca_certificate_path: a PEM file or folder of authorities to trust instead of the usual
+        ones.
     :param client_certificate_path: a PEM file for mutual TLS.
     :param client_key_path: its key, if that is in a file of its own.
     :param disable_ssl_verification: trust any certificate.
-    :param retry_max_times: how often one request is repeated at most; ``None`` if only the deadline limits it.
+    :param retry_max_times: how often one request is repeated at most; ``None`` if only the deadline
+        limits it.
     :param emit_mode: DataHub's emit mode. GMS answers the ASYNC ones before anything is stored.
     """
 
@@ -178,19 +206,25 @@ class RestSettings:
 
     def __post_init__(self) -> None:
         if self.client_key_path and not self.client_certificate_path:
-            raise SinkSettingsError("client_key_path needs client_certificate_path: a key without its certificate.")
+            raise SinkSettingsError(
+                "client_key_path needs client_certificate_path: a key without its certificate."
+            )
 
     @classmethod
     def from_connection(cls, connection: ConnectionParts) -> RestSettings:
         """Read the settings from an Airflow connection, as DataHub's own hook does.
 
-        :param connection: ``host`` is GMS's URL (``http://gms:8080``) or its host name; ``port`` its port, if the host
-            does not name it; ``schema`` is ``http`` (default) or ``https``, and used only if the host is not a URL;
-            ``password`` is the access token; ``extra`` has the names of this class's other fields.
-        :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. It never holds a secret.
+        :param connection: ``host`` is GMS's URL (``http://gms:8080``) or its host name; ``port``
+            its port, if the host does not name it; ``schema`` is ``http`` (default) or ``https``,
+            and used only if the host is not a URL; ``password`` is the access token; ``extra`` has
+            the names of this class's other fields.
+        :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. It never
+            holds a secret.
         """
         # DataHub's own hook reads one more key, for another endpoint of the same GMS.
-        extra = {key: value for key, value in connection.extra.items() if key != "openapi_ingestion"}
+        extra = {
+            key: value for key, value in connection.extra.items() if key != "openapi_ingestion"
+        }
         settings = Read.extra(extra, _REST_EXTRA)
         server = _server(connection.host, connection.port, connection.schema)
         return cls(server=server, token=_token(connection.password), **settings)
@@ -201,12 +235,17 @@ class RestSettings:
         return {**authorisation, **self.extra_headers}
 
     def redact(self, text: str) -> str:
-        """Return ``text`` without the token, the values of the extra headers and the secret in the environment.
+        """Return ``text`` without the token, the values of the extra headers and the secret in the
+        environment.
 
         A server may repeat them.
         """
         in_environment = os.environ.get("DATAHUB_SYSTEM_CLIENT_SECRET", "")
-        secrets = {"token": self.token, "secret": in_environment, "extra_headers": self.extra_headers}
+        secrets = {
+            "token": self.token,
+            "secret": in_environment,
+            "extra_headers": self.extra_headers,
+        }
         return mask_secrets(text, secrets)
 
 
@@ -218,7 +257,9 @@ def _headers(key: str, value: object) -> dict[str, str]:
         if not (isinstance(name, str) and isinstance(content, str)):
             raise SinkSettingsError(f"Header {name!r} in {key!r} must be text.")
         if not (_printable(name) and _printable(content)):
-            raise SinkSettingsError(f"Header {name!r} in {key!r} holds characters that HTTP does not allow.")
+            raise SinkSettingsError(
+                f"Header {name!r} in {key!r} holds characters that HTTP does not allow."
+            )
         headers[name] = content
     return headers
 
@@ -229,7 +270,9 @@ def _emit_mode(key: str, value: object) -> _EmitMode:
     if mode not in modes:
         near = nearest(str(mode), modes)
         hint = f" Did you mean {near}?" if near else ""
-        raise SinkSettingsError(f"{key!r} in the connection's extra must be one of {', '.join(modes)}.{hint}")
+        raise SinkSettingsError(
+            f"{key!r} in the connection's extra must be one of {', '.join(modes)}.{hint}"
+        )
     return cast(_EmitMode, mode)
 
 
@@ -252,44 +295,59 @@ def _printable(content: str) -> bool:
 def _token(password: str | None) -> str | None:
     token = (password or "").strip()  # a pasted token often has a line break at its end
     if not _printable(token) or " " in token:
-        raise SinkSettingsError("The connection's password (the access token) holds spaces or other such characters.")
+        raise SinkSettingsError(
+            "The connection's password (the access token) holds spaces or other such characters."
+        )
     return token or None
 
 
 def _server(host: str | None, port: int | None, schema: str | None) -> str:
     address = (host or "").strip()
     if not address:
-        raise SinkSettingsError("The connection has no host: give the URL of DataHub's GMS, e.g. http://gms:8080.")
+        raise SinkSettingsError(
+            "The connection has no host: give the URL of DataHub's GMS, e.g. http://gms:8080."
+        )
     try:
         url = urlsplit(address if "://" in address else f"{schema or 'http'}://{address}")
         in_host = url.port  # reading it validates it
     except ValueError as error:
-        raise SinkSettingsError("The connection's host is not a URL: give one such as http://gms:8080.") from error
+        raise SinkSettingsError(
+            "The connection's host is not a URL: give one such as http://gms:8080."
+        ) from error
     if url.scheme not in ("http", "https"):
-        raise SinkSettingsError(f"The connection's schema must be http or https, not {url.scheme!r}.")
+        raise SinkSettingsError(
+            f"The connection's schema must be http or https, not {url.scheme!r}."
+        )
     if not url.hostname:
-        raise SinkSettingsError("The connection's host names no machine: give a URL such as http://gms:8080.")
+        raise SinkSettingsError(
+            "The connection's host names no machine: give a URL such as http://gms:8080."
+        )
     if url.username is not None or url.password is not None or url.query or url.fragment:
         raise SinkSettingsError(
             "The connection's host must be a plain URL: the access token belongs in the password, "
             "and a URL of GMS has no query."
         )
     if in_host and port and in_host != port:
-        raise SinkSettingsError(f"The connection's host names port {in_host}, its port field {port}: leave one out.")
+        raise SinkSettingsError(
+            f"The connection's host names port {in_host}, its port field {port}: leave one out."
+        )
     netloc = f"{url.netloc.rstrip(':')}:{port}" if port and not in_host else url.netloc
     return f"{url.scheme}://{netloc}{url.path.rstrip('/')}"
 
 
-_DEFAULT_TOPIC = "MetadataChangeProposal_v1"  # where DataHub's metadata change consumer reads proposals by default
+# where DataHub's metadata change consumer reads proposals by default
+_DEFAULT_TOPIC = "MetadataChangeProposal_v1"
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """Settings to reach the Kafka from which DataHub reads proposals. Their ``repr`` holds no secret.
+    """Settings to reach the Kafka from which DataHub reads proposals. Their ``repr`` holds no
+    secret.
 
     :param bootstrap: brokers, e.g. ``broker1:9092,broker2:9092``.
-    :param schema_registry_url: of the registry that holds the schema of proposals; ``None`` for acryl-datahub's
-        default: ``$KAFKA_SCHEMAREGISTRY_URL``, else the registry inside GMS on this machine.
+    :param schema_registry_url: of the registry that holds the schema of proposals; ``None`` for
+        acryl-datahub's default: ``$KAFKA_SCHEMAREGISTRY_URL``, else the registry inside GMS on this
+        machine.
     :param schema_registry_config: options of confluent-kafka's ``SchemaRegistryClient``.
     :param producer_config: options of librdkafka.
     :param client_timeout_seconds: for one request to the registry; the deadline holds in any case.
@@ -307,26 +365,42 @@ class KafkaSettings:
     def from_connection(cls, connection: ConnectionParts) -> KafkaSettings:
         """Read the settings from an Airflow connection, as DataHub's own hook does.
 
-        :param connection: ``host`` names the brokers, or ``connection.bootstrap`` in the extra does; ``port`` is the
-            port of those that are named without one; ``login`` and ``password`` are ``sasl.username`` and
-            ``sasl.password``, unless ``producer_config`` sets them. ``extra`` has the shape of acryl-datahub's
-            ``KafkaSinkConfig``: ``connection`` with this class's other fields, and ``topic_routes``. Other options of
-            ``KafkaSinkConfig`` are accepted without effect. The fields of Airflow's form are beside ``connection``;
-            they are flat, and Airflow hides the secret ones by their names.
-        :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. It never holds a secret.
+        :param connection: ``host`` names the brokers, or ``connection.bootstrap`` in the extra
+            does; ``port`` is the port of those that are named without one; ``login`` and
+            ``password`` are ``sasl.username`` and ``sasl.password``, unless ``producer_config``
+            sets them. ``extra`` has the shape of acryl-datahub's ``KafkaSinkConfig``:
+            ``connection`` with this class's other fields, and ``topic_routes``. Other options of
+            ``KafkaSinkConfig`` are accepted without effect. The fields of Airflow's form are beside
+            ``connection``; they are flat, and Airflow hides the secret ones by their names.
+        :raises SinkSettingsError: if a part is missing, unknown or of the wrong type. It never
+            holds a secret.
         """
         for key in connection.extra.keys() & (_KAFKA_CONNECTION.keys() - _KAFKA_FORM.keys()):
-            raise SinkSettingsError(f"{key!r} belongs into the object 'connection' in the connection's extra.")
+            raise SinkSettingsError(
+                f"{key!r} belongs into the object 'connection' in the connection's extra."
+            )
         top = Read.extra(connection.extra, _KAFKA_EXTRA)
-        inner = Read.extra(top.get("connection", {}), _KAFKA_CONNECTION, "extra, object 'connection'")
-        producer, registry = inner.setdefault("producer_config", {}), inner.setdefault("schema_registry_config", {})
+        inner = Read.extra(
+            top.get("connection", {}), _KAFKA_CONNECTION, "extra, object 'connection'"
+        )
+        producer, registry = (
+            inner.setdefault("producer_config", {}),
+            inner.setdefault("schema_registry_config", {}),
+        )
         brokers = filter(None, map(str.strip, (connection.host or "").split(",")))
         port = f":{connection.port}" if connection.port else ""
         named = (broker if re.search(r":\d+$", broker) else f"{broker}{port}" for broker in brokers)
         _give(inner, "bootstrap", ",".join(named), "host")
         if "bootstrap" not in inner:
-            raise SinkSettingsError("The connection has no host: give Kafka's brokers, e.g. broker1:9092,broker2:9092.")
-        _give(inner, "schema_registry_url", top.get("schema_registry_url"), "field 'schema_registry_url'")
+            raise SinkSettingsError(
+                "The connection has no host: give Kafka's brokers, e.g. broker1:9092,broker2:9092."
+            )
+        _give(
+            inner,
+            "schema_registry_url",
+            top.get("schema_registry_url"),
+            "field 'schema_registry_url'",
+        )
         if "schema_registry_password" in top:
             user = f"{top.get('schema_registry_login', '')}:{top['schema_registry_password']}"
             _give(registry, "basic.auth.user.info", user, "field 'schema_registry_password'")
@@ -340,12 +414,16 @@ class KafkaSettings:
                 "'security.protocol' that uses them: e.g. SASL_SSL, with its 'sasl.mechanism'."
             )
         if str(producer.get("acks", producer.get("request.required.acks"))) == "0":
-            raise SinkSettingsError("'acks' in producer_config must not be 0: Kafka would confirm nothing.")
+            raise SinkSettingsError(
+                "'acks' in producer_config must not be 0: Kafka would confirm nothing."
+            )
         return cls(topic=top.get("topic_routes", {}).get(_PROPOSALS, _DEFAULT_TOPIC), **inner)
 
     def redact(self, text: str) -> str:
         """Return ``text`` without passwords, tokens and keys, in case a server repeats them."""
-        return mask_secrets(text, [self.producer_config, self.schema_registry_config, self.schema_registry_url])
+        return mask_secrets(
+            text, [self.producer_config, self.schema_registry_config, self.schema_registry_url]
+        )
 
 
 _PROPOSALS = "MetadataChangeProposal"
@@ -356,7 +434,9 @@ def _routes(key: str, value: object) -> dict[str, str]:
     if _PROPOSALS not in routes:
         other = [name for name in routes if name != "MetadataChangeEvent"]
         hint = Read.suggestion(other[0], [_PROPOSALS]) if other else ""
-        raise SinkSettingsError(f"{key!r} in the connection's extra names no topic for {_PROPOSALS!r}.{hint}")
+        raise SinkSettingsError(
+            f"{key!r} in the connection's extra names no topic for {_PROPOSALS!r}.{hint}"
+        )
     return {name: Read.text(f"{key}.{name}", topic) for name, topic in routes.items()}
 
 
@@ -391,8 +471,9 @@ _KAFKA_EXTRA: dict[str, _Reader] = {
     **_KAFKA_FORM,
     "connection": Read.mapping,
     "topic_routes": _routes,
-    # Of KafkaSinkConfig: the topic of an older kind of message; how long a full queue may block (here the deadline
-    # limits it); another way for proposals that Kafka does not take (here they are quarantined).
+    # Of KafkaSinkConfig: the topic of an older kind of message; how long a full queue may block
+    # (here the deadline limits it); another way for proposals that Kafka does not take (here they
+    # are quarantined).
     "topic": _unused,
     "max_queue_full_block_seconds": _unused,
     "rest_fallback": _unused,

@@ -1,4 +1,5 @@
-"""Orders, and what others make of them: one needs the column vat, one reads what that made, one only counts.
+"""Orders, and what others make of them: one needs the column vat, one reads what that made, one
+only counts.
 
 A task without lineage exports them, and another one reads the export.
 """

@@ -26,7 +26,9 @@ with system_dag("deliveries", datahub_conn_id="datahub_rest", lineage_timeout=60
     SparkSubmitDatahubOperator.partial(
         task_id="mapped", name="copy_{{ ti.map_index }}", application=str(JOBS / "copy_csv.py")
     ).expand(application_args=[copy("first"), copy("second")])
-    SparkSubmitDatahubOperator(task_id="nothing", name="nothing", application=str(JOBS / "count_rows.py"))
+    SparkSubmitDatahubOperator(
+        task_id="nothing", name="nothing", application=str(JOBS / "count_rows.py")
+    )
     SparkSubmitDatahubOperator(
         task_id="kept",
         name="kept",

@@ -23,6 +23,11 @@ with system_dag("hard_times") as dag:
         task_id="timed_out",
         name="timed_out",
         application=str(JOBS / "copy_and_hang.py"),
-        application_args=[f"{FOLDER}/second.csv", f"{FOLDER}/second", f"{FOLDER}/jvm_pid", "{{ task_pid() }}"],
+        application_args=[
+            f"{FOLDER}/second.csv",
+            f"{FOLDER}/second",
+            f"{FOLDER}/jvm_pid",
+            "{{ task_pid() }}",
+        ],
         execution_timeout=timedelta(minutes=4),
     )

@@ -21,7 +21,9 @@ def copy(name: str, **more: str) -> dict[str, str]:
 
 def serverless(name: str, until: str, **more: Any) -> EmrServerlessStartJobOperator:
     """A copy job of EMR Serverless."""
-    words = [word for argument in copy(name, until=f"{FOLDER}/{until}").items() for word in argument]
+    words = [
+        word for argument in copy(name, until=f"{FOLDER}/{until}").items() for word in argument
+    ]
     return EmrServerlessStartJobOperator(
         task_id=name,
         application_id="app",
@@ -38,7 +40,13 @@ with system_dag("managed") as dag:
     glue: dict[str, Any] = {"job_name": "copy", "job_poll_interval": 1}
     serverless("deferred", "go", deferrable=True)
     serverless("killed", "never")
-    GlueJobOperator.partial(task_id="mapped", **glue).expand(script_args=[copy("first"), copy("second")])
+    GlueJobOperator.partial(task_id="mapped", **glue).expand(
+        script_args=[copy("first"), copy("second")]
+    )
     GlueJobOperator(
-        task_id="lost", script_args=copy("lost", until=f"{FOLDER}/go"), retries=1, retry_delay=timedelta(0), **glue
+        task_id="lost",
+        script_args=copy("lost", until=f"{FOLDER}/go"),
+        retries=1,
+        retry_delay=timedelta(0),
+        **glue,
     )

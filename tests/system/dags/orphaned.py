@@ -16,5 +16,10 @@ with system_dag("orphaned") as dag:
         task_id="killed",
         name="killed",
         application=str(JOBS / "write_after_the_kill.py"),
-        application_args=[f"{FOLDER}/first.csv", f"{FOLDER}/first", f"{FOLDER}/go", "{{ task_pid() }}"],
+        application_args=[
+            f"{FOLDER}/first.csv",
+            f"{FOLDER}/first",
+            f"{FOLDER}/go",
+            "{{ task_pid() }}",
+        ],
     )

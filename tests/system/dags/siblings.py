@@ -24,6 +24,10 @@ with DAG(dag_id="siblings", schedule=None, start_date=datetime(2026, 1, 1, tzinf
         retry_delay=timedelta(seconds=1),
     ).expand(application_args=numbers())
     last = SparkSubmitDatahubOperator(
-        task_id="last", name="last", application="last.py", application_args=["9"], datahub_conn_id="datahub_file"
+        task_id="last",
+        name="last",
+        application="last.py",
+        application_args=["9"],
+        datahub_conn_id="datahub_file",
     )
     copies >> last

@@ -1,4 +1,6 @@
-"""Lineage tasks that never run, or end beside ``execute``; through a connection in Airflow's database."""
+"""Lineage tasks that never run, or end beside ``execute``; through a connection in Airflow's
+database.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ with DAG(
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     default_args={"datahub_conn_id": "datahub_stored"},
 ):
-    ShortCircuitOperator(task_id="anything_to_do", python_callable=lambda: False) >> SparkSubmitDatahubOperator(
-        task_id="never_runs", name="never_runs", application="job.py"
-    )
+    ShortCircuitOperator(
+        task_id="anything_to_do", python_callable=lambda: False
+    ) >> SparkSubmitDatahubOperator(task_id="never_runs", name="never_runs", application="job.py")
     SparkSubmitDatahubOperator(task_id="skipped_before", application="job.py", pre_execute=skip)
     SparkSubmitDatahubOperator(task_id="skipped_after", application="job.py", post_execute=skip)

@@ -16,10 +16,13 @@ spark = SparkSession.builder.getOrCreate()
 spark.read.csv(source, header=True).write.mode("overwrite").parquet(target)
 events = Path(spark.conf.get("spark.openlineage.transport.location", "") or "")
 # The listener writes behind the job's back.
-while not any('"eventType":"COMPLETE"' in line and f'"name":"{target}"' in line for line in events.open()):
+while not any(
+    '"eventType":"COMPLETE"' in line and f'"name":"{target}"' in line for line in events.open()
+):
     time.sleep(0.1)
 Path(jvm_pid).write_text(str(jvm))
-# The task's execution_timeout, which is this signal, at the one moment that does not depend on the machine's speed.
+# The task's execution_timeout, which is this signal, at the one moment that does not depend on the
+# machine's speed.
 os.kill(int(task_pid), signal.SIGALRM)
 while os.getppid() == jvm:
     time.sleep(0.1)

@@ -1,4 +1,6 @@
-"""Copies a CSV file to parquet, and notes in a file that it ran. It may name its application itself."""
+"""Copies a CSV file to parquet, and notes in a file that it ran. It may name its application
+itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Copies the raw orders, fails the first time, and else goes on with the example's ``build_orders``."""
+"""Copies the raw orders, fails the first time, and else goes on with the example's
+``build_orders``.
+"""
 
 from __future__ import annotations
 

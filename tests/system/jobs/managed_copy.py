@@ -1,4 +1,6 @@
-"""Copies a CSV file to parquet as a job of a managed service, whose arguments have names, and waits for a file."""
+"""Copies a CSV file to parquet as a job of a managed service, whose arguments have names, and waits
+for a file.
+"""
 
 from __future__ import annotations
 

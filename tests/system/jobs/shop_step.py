@@ -11,9 +11,19 @@ spark = SparkSession.builder.getOrCreate()
 if step == "orders":
     made = spark.read.csv(f"{lake}/raw", header=True, inferSchema=True)
 elif step == "revenue":
-    made = spark.read.parquet(f"{lake}/orders").groupBy("country").agg({"vat": "sum"}).toDF("country", "vat")
+    made = (
+        spark.read.parquet(f"{lake}/orders")
+        .groupBy("country")
+        .agg({"vat": "sum"})
+        .toDF("country", "vat")
+    )
 elif step == "buyers":
-    made = spark.read.parquet(f"{lake}/orders").groupBy("country").agg({"buyer": "max"}).toDF("country", "buyer")
+    made = (
+        spark.read.parquet(f"{lake}/orders")
+        .groupBy("country")
+        .agg({"buyer": "max"})
+        .toDF("country", "buyer")
+    )
 elif step == "partners":
     made = spark.read.parquet(f"{lake}/export").select("buyer", "vat")
 else:
