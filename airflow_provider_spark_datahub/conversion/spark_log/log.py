@@ -31,11 +31,6 @@ _RUNS_A_JOB = re.compile(
     re.MULTILINE,
 )
 
-# Descriptions of executions: the methods of DataFrameWriter and DataFrameWriterV2.
-_OF_FRAME = re.compile(
-    r"(?:append|create|createOrReplace|csv|insertInto|jdbc|json|orc|overwrite|overwritePartitions|parquet|replace|save"
-    r"|saveAsTable|text|xml) at "
-)
 _LOCATION = re.compile(r"(?P<index>\w+)\((?P<count>\d{1,6}) paths\)\[(?P<paths>.*)\]")
 _FILE_SOURCE = re.compile(r"FileStreamSource\[(?P<path>[^\]]+)\]")
 _RDD_WRITE = re.compile(r"\bsaveAs\w+")
@@ -295,61 +290,6 @@ class LoggedApplication:
         reported = {executions[number].root_id for number in self.reported_executions(runs)}
         reported.update(root for root, was_reported in self.forgotten.items() if was_reported)
         return len(roots), len(roots & reported)
-
-    def effects(
-        self, runs: Iterable[RunState]
-    ) -> tuple[set[str], set[str], set[str], set[str], set[str]]:
-        """Return the ids of runs by what their execution did.
-
-        It failed, had no inner one, ran no job as it should have, ran a job, or was the write of a
-        DataFrame.
-
-        Commands that write through another execution, such as Delta's, have an inner execution
-        whenever they write. If several executions have a run's times, they must agree that it did
-        nothing.
-        """
-        idle = self.idle_roots()
-        busy = {execution.root_id for execution in self.executions.values() if execution.worked}
-        executions = [
-            execution for execution in self.executions.values() if execution.end_ms is not None
-        ]
-        outer = {execution.root_id for execution in executions if execution.root_id != execution.id}
-        by_end: dict[int | None, list[SqlExecution]] = {}
-        for execution in executions:
-            by_end.setdefault(execution.end_ms, []).append(execution)
-        own = {
-            run.run_id: [
-                one
-                for one in by_end.get(run.end_ms, ())
-                if not run.started or one.start_ms == run.start_ms
-            ]
-            for run in runs
-            if run.ended
-        }
-        matched = {run_id: found for run_id, found in own.items() if found}
-        return (
-            {run_id for run_id, found in matched.items() if all(one.failure for one in found)},
-            {
-                run_id
-                for run_id, found in matched.items()
-                if all(outer.isdisjoint((one.id, one.root_id)) for one in found)
-            },
-            {
-                run_id
-                for run_id, found in matched.items()
-                if all(one.root_id in idle for one in found)
-            },
-            {
-                run_id
-                for run_id, found in matched.items()
-                if any(one.root_id in busy for one in found)
-            },
-            {
-                run_id
-                for run_id, found in matched.items()
-                if all(_OF_FRAME.match(one.description) for one in found)
-            },
-        )
 
     def idle_roots(self) -> set[int]:
         """Return the outermost executions that ended well, without the Spark job that their command
