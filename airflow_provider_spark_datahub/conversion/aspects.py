@@ -6,7 +6,8 @@ Tests: ``tests/conversion/test_proposals.py``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
@@ -32,24 +33,30 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     JobLineage,
     JobRun,
 )
+from airflow_provider_spark_datahub.conversion.runs.data_jobs import DataJob, data_jobs_of
 from airflow_provider_spark_datahub.conversion.runs.evidence import STATEMENT_PROPERTY
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Operation
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _EDGES = "dataJobInputOutput"
+_Owners = Callable[[str, str], Iterator[Proposal]]
 
 
 def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
     """Return the proposals of a job, its flow, its run and its datasets."""
     lineage, urn, run_urn = job.lineage, job.job_urn, job.run_urn
     datasets = (*lineage.inputs.items(), *lineage.outputs.items())
+    own, *of_outputs = data_jobs_of(job, settings)
+    owners = _owners(job.definition, settings, job.run.end_ms)
     return [
         *_flow(job.definition, settings),
-        *_job(job.definition, urn, lineage.statements, settings),
-        *_classification(job.definition, settings, job.run.end_ms),
+        *_job(own.definition, urn, lineage.statements, settings),
+        *_classification(job.definition, settings),
+        *owners("dataFlow", job.definition.flow.urn),
+        *chain.from_iterable(_job_of_outputs(each, owners, settings) for each in of_outputs),
         *_of_datasets(datasets, settings),
         *map(_operation, job.operations),
-        *_job_edges(job, urn, patch=job.patch_edges or job.is_shared),
+        *chain.from_iterable(_edges_of(each, job.run.end_ms) for each in (own, *of_outputs)),
         Proposal(KIND, run_urn, "dataProcessInstanceInput", {"inputs": list(lineage.inputs)}),
         Proposal(KIND, run_urn, "dataProcessInstanceOutput", {"outputs": list(lineage.outputs)}),
         *_run(job, urn, run_urn),
@@ -92,10 +99,14 @@ def _job(
     ]
 
 
-def _classification(
-    job: JobDefinition, settings: LineageSettings, time_ms: int | None
-) -> Iterator[Proposal]:
-    """Yield tags, domains and owners of the flow."""
+def _job_of_outputs(job: DataJob, owners: _Owners, settings: LineageSettings) -> Iterator[Proposal]:
+    """Yield the DataJob of an output, with the owners of its flow."""
+    yield from _job(job.definition, job.urn, {}, settings)
+    yield from owners("dataJob", job.urn)
+
+
+def _classification(job: JobDefinition, settings: LineageSettings) -> Iterator[Proposal]:
+    """Yield tags and domains of the flow."""
     urn = job.flow.urn
     if job.tags is not None:
         tags = [urns.tag_urn(tag) for tag in sorted(job.tags, key=_ignoring_case)]
@@ -105,13 +116,21 @@ def _classification(
             yield Proposal("dataFlow", urn, "globalTags", {"tags": [{"tag": tag} for tag in tags]})
     if settings.domains and (domains := set(settings.usable_domains)):
         yield Proposal("dataFlow", urn, "domains", {"domains": sorted(domains, key=_ignoring_case)})
-    if settings.owners or job.owners:
-        owners = dict.fromkeys(urns.owner_urn(owner) for owner in (*settings.owners, *job.owners))
-        listed = [
-            {"owner": owner, "type": "DEVELOPER", "source": {"type": "SERVICE"}} for owner in owners
-        ]
-        aspect = {"owners": listed, "ownerTypes": {}, "lastModified": audit_stamp(time_ms)}
-        yield Proposal("dataFlow", urn, "ownership", aspect)
+
+
+def _owners(job: JobDefinition, settings: LineageSettings, time_ms: int | None) -> _Owners:
+    """Return a function that yields the aspect with the owners of an entity, if there are any."""
+    owners = dict.fromkeys(urns.owner_urn(owner) for owner in (*settings.owners, *job.owners))
+    listed = [
+        {"owner": owner, "type": "DEVELOPER", "source": {"type": "SERVICE"}} for owner in owners
+    ]
+    aspect = {"owners": listed, "ownerTypes": {}, "lastModified": audit_stamp(time_ms)}
+
+    def of_entity(entity_type: str, urn: str) -> Iterator[Proposal]:
+        if listed:
+            yield Proposal(entity_type, urn, "ownership", aspect)
+
+    return of_entity
 
 
 def _ignoring_case(text: str) -> tuple[str, str]:
@@ -165,15 +184,15 @@ def _operation(operation: Operation) -> Proposal:
     return Proposal("dataset", operation.dataset, "operation", aspect)
 
 
-def _job_edges(job: JobLineage, urn: str, *, patch: bool) -> list[Proposal]:
+def _edges_of(job: DataJob, time_ms: int | None) -> list[Proposal]:
     return input_output(
-        urn,
-        inputs={urn: dataset.edge_properties for urn, dataset in job.lineage.inputs.items()},
-        outputs={urn: dataset.edge_properties for urn, dataset in job.lineage.outputs.items()},
+        job.urn,
+        inputs=job.inputs,
+        outputs=job.outputs,
         upstream_jobs=list(job.definition.upstream_jobs),
-        fine_grained=job.lineage.fine_grained,
-        time_ms=job.run.end_ms,
-        patch=patch,
+        fine_grained=job.fine_grained,
+        time_ms=time_ms,
+        patch=job.adds,
     )
 
 

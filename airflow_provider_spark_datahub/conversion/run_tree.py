@@ -340,11 +340,16 @@ def _run_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Prop
 
 
 def _job_datasets(attempt: TaskAttempt, jobs: Sequence[JobLineage]) -> list[Proposal]:
+    """Return the edges of the task's job: which datasets it wrote.
+
+    It has no inputs: DataHub follows upstream jobs, so that what this task read would be upstream
+    of all that its Spark jobs and later tasks write.
+    """
     run = attempt.dag_run
     upstream = [task.task_id for task in attempt.upstream if task.is_nearest]
     return input_output(
         attempt.job_urn,
-        inputs=_edges(job.lineage.inputs for job in jobs),
+        inputs={},
         outputs=_edges(job.lineage.outputs for job in jobs),
         upstream_jobs=[run.site.job_urn(run.dag_id, task_id) for task_id in upstream],
         time_ms=attempt.end_ms or max((job.run.end_ms or 0 for job in jobs), default=None),

@@ -334,6 +334,9 @@ class LineageSettings:
     tags: tuple[str, ...] = _setting((), "tags of the flow")
     domains: tuple[str, ...] = _setting((), "domain URNs of the flow")
     coalesce_jobs: bool = _setting(True, "one DataJob per application; else one per event")
+    exact_pairs: bool = _setting(
+        True, "a DataJob for each output unless each input reaches each output; else one for all"
+    )
     spark_job_id: str = _setting(
         "task",
         "id of a Spark job below Airflow: task, its own; application, the name",

@@ -76,6 +76,19 @@ def datajob_urn(flow_urn: str, job_id: str) -> str:
     return f"urn:li:dataJob:({flow_urn},{_shortened(encode(job_id), room)})"
 
 
+_MAX_OUTPUT_JOB_BYTES = 400
+
+
+def output_job_id(job_id: str, output: str) -> str:
+    """Return the id of an output's DataJob: that of its application's, and the output's name."""
+    return _shortened(encode(f"{job_id}.{output}"), _MAX_OUTPUT_JOB_BYTES)
+
+
+def dataset_of_field(urn: str) -> str:
+    """Return the dataset's URN in that of a column, whose own name has no comma: it is encoded."""
+    return urn.removeprefix("urn:li:schemaField:(").rpartition(",")[0]
+
+
 def dpi_urn(instance_id: str) -> str:
     """Return ``urn:li:dataProcessInstance:<id>``; shorten the id if it is too long."""
     prefix = "urn:li:dataProcessInstance:"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,6 @@ from airflow_provider_spark_datahub.task.report import LineageReport
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import (
         Conversion,
-        JobDataset,
         JobLineage,
         Proposal,
         WrittenDataset,
@@ -238,7 +237,6 @@ class EndedAttempt:
         self._names_all_edges = not attempt.is_mapped
         if not (attempt.is_mapped or attempt.written_by_plugin):
             return
-        inputs, outputs = self._datasets_in_datahub()
         record = EdgeRecord(
             attempt.key,
             self._lineage.options.connection,
@@ -247,43 +245,39 @@ class EndedAttempt:
             {urn: tuple(sorted(paths)) for urn, paths in edges.items()}
             if attempt.is_mapped
             else {},
-            tuple((dataset.namespace, dataset.name) for dataset in inputs),
-            tuple((dataset.namespace, dataset.name) for dataset in outputs),
+            outputs=tuple(sorted(self._own_outputs())),
         )
         self._lineage.delivery.keep_edges(record)
 
     def openlineage_datasets(self, *, for_plugin: bool) -> tuple[list[DatasetId], list[DatasetId]]:
         """Return the inputs and outputs of the jobs.
 
-        :param for_plugin: for DataHub's own Airflow plugin, by platform and name as in DataHub. It
-            replaces the edges of the task's DataJob by them, even after a failure and for each
-            index of a mapped task. If this attempt does not name all of the task's edges, datasets
-            that other runs of the task named are added.
+        :param for_plugin: for DataHub's own Airflow plugin, by platform and name as in DataHub:
+            outputs alone, as in :func:`.run_tree.TaskAttempt.proposals`. It replaces the edges of
+            the task's DataJob by them, even after a failure and for each index of a mapped task.
+            If this attempt does not name all of the task's outputs, those that other runs of the
+            task named are added.
         """
-        if not for_plugin:
-            return self._datasets(lambda dataset: dataset.ids)
-        own = self._datasets_in_datahub()
-        if self._names_all_edges:
-            return own
-        records = self._lineage.delivery.kept_edges()
-        inputs = {DatasetId(*dataset) for record in records for dataset in record.inputs}
-        outputs = {DatasetId(*dataset) for record in records for dataset in record.outputs}
-        return sorted(inputs.union(own[0])), sorted(outputs.union(own[1]))
-
-    def _datasets_in_datahub(self) -> tuple[list[DatasetId], list[DatasetId]]:
-        return self._datasets(
-            lambda dataset: [DatasetId(dataset.name.platform, dataset.name.full_name)]
-        )
-
-    def _datasets(
-        self, ids: Callable[[JobDataset], Iterable[DatasetId]]
-    ) -> tuple[list[DatasetId], list[DatasetId]]:
-        read = (dataset for job in self.jobs for dataset in job.lineage.inputs.values())
-        written = (dataset for job in self.jobs for dataset in job.lineage.outputs.values())
-        inputs, outputs = (
-            {one for dataset in datasets for one in ids(dataset)} for datasets in (read, written)
-        )
+        if for_plugin:
+            return [], self._outputs_in_datahub()
+        inputs = {
+            one for job in self.jobs for each in job.lineage.inputs.values() for one in each.ids
+        }
+        outputs = {
+            one for job in self.jobs for each in job.lineage.outputs.values() for one in each.ids
+        }
         return sorted(inputs), sorted(outputs)
+
+    def _outputs_in_datahub(self) -> list[DatasetId]:
+        outputs = self._own_outputs()
+        if not self._names_all_edges:
+            for record in self._lineage.delivery.kept_edges():
+                outputs.update(DatasetId(*dataset) for dataset in record.outputs)
+        return sorted(outputs)
+
+    def _own_outputs(self) -> set[DatasetId]:
+        names = [dataset.name for job in self.jobs for dataset in job.lineage.outputs.values()]
+        return {DatasetId(name.platform, name.full_name) for name in names}
 
     # -- the report
 

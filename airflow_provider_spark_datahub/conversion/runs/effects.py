@@ -530,7 +530,9 @@ def renamed(run: RunState, named: _Named) -> RunState:
         return run
     outputs = {
         named(dataset): structs.replace(
-            state, columns=state.columns and state.columns.renamed(named)
+            state,
+            columns=state.columns and state.columns.renamed(named),
+            reached_by=state.reached_by and frozenset(map(named, state.reached_by)),
         )
         for dataset, state in run.outputs.items()
     }

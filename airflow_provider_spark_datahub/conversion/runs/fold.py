@@ -114,6 +114,7 @@ class DatasetState(msgspec.Struct, gc=False):
     :param in_catalog: a catalogue or a table format describes it: its own ingestion knows more of
         it.
     :param is_metadata: the run used one of the table's metadata tables, which have other columns.
+    :param reached_by: of an output, the inputs of its run that reach it; ``None`` for all of them.
     :param metadata: facets of its metadata by name, each with the index of its event; ``None`` if
         there are none.
     """
@@ -134,6 +135,7 @@ class DatasetState(msgspec.Struct, gc=False):
     is_metadata: bool = False
     is_resolved: bool = False
     gap: str = ""
+    reached_by: frozenset[DatasetId] | None = None
     metadata: dict[str, tuple[int, JsonObject]] | None = None
 
     def add_reads(

@@ -254,6 +254,8 @@ class JobDataset(msgspec.Struct, gc=False):
 class Lineage(msgspec.Struct, gc=False):
     """Datasets that runs read and wrote, by URN.
 
+    :param writes: for each output, the datasets that reach it in one query, with the properties of
+        these edges.
     :param partitions: the written partitions, if producers report them.
     :param statements: statements of the queries, by the id under which edges name them as evidence.
     """
@@ -261,6 +263,7 @@ class Lineage(msgspec.Struct, gc=False):
     inputs: dict[str, JobDataset]
     outputs: dict[str, JobDataset]
     fine_grained: Sequence[dict[str, Any]]
+    writes: Mapping[str, Mapping[str, Mapping[str, str]]] = {}
     partitions: tuple[str, ...] = ()
     statements: Mapping[str, str] = {}
 
@@ -299,6 +302,7 @@ class Lineage(msgspec.Struct, gc=False):
             inputs=edges.inputs(),
             outputs=edges.outputs(),
             fine_grained=fine_grained_lineages(edges.columns(), namer, settings, limit),
+            writes=edges.writes(),
             partitions=edges.partitions(),
         )
         diagnostics.unusable_datasets = namer.unusable
@@ -417,7 +421,35 @@ class _Edges:
             queries = ((named(run), self._named(items)) for run, items in touched)
             for urn, properties in evidence.properties(queries).items():
                 datasets[urn].edge_properties = properties
+        lineage.writes = {
+            output: evidence.properties((named(run), items) for run, items in of_output)
+            for output, of_output in self._by_output.items()
+        }
         lineage.statements = evidence.statements
+
+    def writes(self) -> dict[str, dict[str, Mapping[str, str]]]:
+        """Return the inputs that reach each output in one query, without properties."""
+        return {
+            output: {urn: {} for _, datasets in of_output for _, urn in datasets}
+            for output, of_output in self._by_output.items()
+        }
+
+    @cached_property
+    def _by_output(self) -> dict[str, list[tuple[RunState, list[tuple[DatasetId, str]]]]]:
+        """The runs that wrote each output, each with the datasets that reach it there."""
+        reads, phantoms = self._reads
+        by_output: dict[str, list[tuple[RunState, list[tuple[DatasetId, str]]]]] = {}
+        for (run, written), (_, read) in zip(self._written, reads, strict=True):
+            named = list(self._named([item for item in read if item[0] not in phantoms]))
+            for dataset, state in written:
+                urn = self._namer.urn(dataset)
+                if urn is None:
+                    continue
+                of_run = run.inputs if state.reached_by is None else state.reached_by
+                reaching = {*of_run, *state.column_inputs}
+                of_output = [item for item in named if item[0] in reaching]
+                by_output.setdefault(urn, []).append((run, of_output))
+        return by_output
 
     def rejected(self, reported: Sequence[RunState], lineage: Lineage) -> Iterator[RejectedEdge]:
         """Yield the datasets of the reported runs that are not edges, with the reasons."""

@@ -337,9 +337,15 @@ def _lineage(
     sources, sinks = query.datasets
     progress = {"source": STREAMING_PROGRESS}
     progress |= {"queries": query.streaming.run_id} if settings.capture_evidence else {}
+    inputs = _with(seen.lineage.inputs if seen else {}, sources, namer, progress)
+    outputs = _with(seen.lineage.outputs if seen else {}, sinks, namer, progress)
+    # Each micro-batch makes its writes of the rows of the sources.
+    of_sources = {urn: progress for urn in map(namer.urn, sources) if urn is not None}
+    known = seen.lineage.writes if seen else {}
     return Lineage(
-        inputs=_with(seen.lineage.inputs if seen else {}, sources, namer, progress),
-        outputs=_with(seen.lineage.outputs if seen else {}, sinks, namer, progress),
+        inputs=inputs,
+        outputs=outputs,
+        writes={urn: {**of_sources, **known.get(urn, {})} for urn in outputs},
         fine_grained=seen.lineage.fine_grained if seen else (),
         statements=seen.lineage.statements if seen else {},
     )
