@@ -1,10 +1,12 @@
 """Precision and recall of lineage on generated jobs: run, judged, and shrunk to a few lines where
 it is wrong.
 
-    python benchmarks/generated_jobs.py --seeds 1-20 [--folder FOLDER] [--judge] [--shrink] [-v]
+    python benchmarks/generated_jobs.py --seeds 1-20 [--mode shared] [--folder FOLDER] [--judge]
+        [--shrink] [-v]
 
-Needs `make setup`. A seed is an application of 30 queries (``tests/generated_jobs``); tables of
-even ones are in Hive's catalogue. Prints the failing queries of each capture, precision and recall.
+Needs `make setup`. A seed is an application of 30 queries (``tests/generated_jobs``), or with
+--mode shared, of 1 to 30 that share frames, tables and rows of the driver; tables of even ones are
+in Hive's catalogue. Prints the failing queries of each capture, precision and recall.
 --judge converts what an earlier run left in the folder again, without Spark. --shrink runs all that
 is smaller than a failing query, and prints what still fails.
 """
@@ -21,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.generated_jobs.generator import Query, queries, script_of
+from tests.generated_jobs.generator import MODES, Query, queries, script_of, scripts_of
 from tests.generated_jobs.judging import CAPTURES, KINDS, Failure, judge
 from tests.generated_jobs.recording import record
 from tests.generated_jobs.script import Script
@@ -40,12 +42,12 @@ class Task:
     failure: Failure
 
 
-def scripts_of(seed: int) -> list[Script]:
+def scripts_of_seed(seed: int, mode: str) -> list[Script]:
     """Return the scripts of a seed's queries."""
-    return [script_of(query, f"s{seed}", hive=seed % 2 == 0) for query in queries(seed)]
+    return scripts_of(queries(seed, mode=mode), f"s{seed}", hive=seed % 2 == 0)
 
 
-def judged(folder: Path, seeds: Iterable[int], *, verbose: bool) -> list[Task]:
+def judged(folder: Path, seeds: Iterable[int], mode: str, *, verbose: bool) -> list[Task]:
     """Print the verdict on recordings, and return the failures, each of the first capture that has
     it.
     """
@@ -55,7 +57,7 @@ def judged(folder: Path, seeds: Iterable[int], *, verbose: bool) -> list[Task]:
         for seed in seeds:
             verdict = judge(folder / str(seed), capture)
             counts += verdict.counts
-            genes = {query.name: query for query in queries(seed)}
+            genes = {query.name: query for query in queries(seed, mode=mode)}
             for query, failures in sorted(verdict.wrong.items()):
                 for failure, edges in failures.items():
                     print(
@@ -112,7 +114,7 @@ def _failures(
             ]
     if named:
         scripts = {
-            name: [script_of(query, name, hive=hive) for hive, query in of]
+            name: scripts_of([query for _, query in of], name, hive=of[0][0])
             for name, of in named.items()
         }
         record(scripts, folder)
@@ -132,6 +134,7 @@ def main() -> None:
     """Run, judge, and shrink."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="1-3", help="from-to")
+    parser.add_argument("--mode", choices=MODES, default=MODES[0], help="of the applications")
     parser.add_argument("--folder", type=Path, help="of the recordings; by default a temporary one")
     parser.add_argument(
         "--judge", action="store_true", help="convert earlier recordings, without Spark"
@@ -139,18 +142,20 @@ def main() -> None:
     parser.add_argument("--shrink", action="store_true", help="shrink what fails")
     parser.add_argument("-v", "--verbose", action="store_true", help="print each wrong edge")
     options = parser.parse_args()
+    if options.shrink and options.mode != MODES[0]:
+        parser.error("--shrink runs each query without the others: it needs --mode alone")
     first, _, last = options.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="generated-jobs-"))
     if not options.judge:
         for seed, refused in record(
-            {str(seed): scripts_of(seed) for seed in seeds}, folder
+            {str(seed): scripts_of_seed(seed, options.mode) for seed in seeds}, folder
         ).items():
             for query, error in refused.items():
                 print(
                     f"Spark refused {query} of seed {seed}: {error[error.rfind('Exception: ') :][:300]}"
                 )
-    tasks = judged(folder, seeds, verbose=options.verbose)
+    tasks = judged(folder, seeds, options.mode, verbose=options.verbose)
     shown = set()
     for task in shrink(tasks, folder / "smaller") if options.shrink else ():
         lines = "\n".join(script_of(replace(task.query, name="q1"), "db", hive=task.hive).lines)

@@ -14,6 +14,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending
 from tests.conversion.builders import Json, settings
+from tests.conversion.pairs import derived_pairs
 from tests.conversion.test_hard_jobs import direct_columns, indirect_columns
 
 FOLDER = Path(__file__).parents[1] / "data" / "ordinary"
@@ -114,7 +115,7 @@ def named(urn: str) -> str:
 
 @pytest.mark.parametrize("with_events", [True, False], ids=["default", "log alone"])
 @pytest.mark.parametrize("group", GROUPS)
-def test_each_query_has_its_datasets_and_columns(group: str, with_events: bool) -> None:
+def test_each_query_has_its_datasets_pairs_and_columns(group: str, with_events: bool) -> None:
     conversion = converted(group, with_events=with_events)
     queries = [query for query in TPC.values() if query["group"] == group]
     # Catalogues fold case, and so does the truth.
@@ -123,6 +124,10 @@ def test_each_query_has_its_datasets_and_columns(group: str, with_events: bool) 
     }
     assert set(map(named, conversion.inputs)) == {
         dataset for query in queries for dataset in query["inputs"]
+    }
+    derived = derived_pairs(conversion.proposals(settings()))
+    assert {(named(source), named(output).lower()) for source, output in derived} == {
+        (dataset, query["output"].lower()) for query in queries for dataset in query["inputs"]
     }
     columns = defaultdict(set)
     for dataset, column, target, field in direct_columns(conversion):

@@ -100,6 +100,9 @@ class Frame:
             if one.kind in kind and (one.firm or not firm)
         ]
 
+    def kinds(self) -> dict[str, str]:
+        return {name: column.kind for name, column in self.columns.items()}
+
     def needing(self, names: Iterable[str]) -> Frame:
         """Return the frame after a step that needs the values of these columns."""
         return replace(self, reads=self.reads.union(*(self.columns[name].reads for name in names)))

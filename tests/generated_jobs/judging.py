@@ -1,11 +1,13 @@
-"""Judge the conversion of recorded applications: three captures, each query by itself."""
+"""Judge the conversion of recorded applications: three captures, each edge by the query that named
+its dataset, or its output.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,15 @@ from typing import Any
 from airflow_provider_spark_datahub.capture import EventLog
 from airflow_provider_spark_datahub.conversion import Converter, Ending
 from tests.conversion.builders import settings
+from tests.conversion.pairs import derived_pairs
 from tests.conversion.recordings import lines_of
 from tests.conversion.test_hard_jobs import found_edges
 
 CAPTURES = {"default": (True, True), "log": (False, True), "events": (True, False)}
 """Captures, and whether they have the listener's events and Spark's event log."""
-KINDS = ("inputs", "outputs", "columns")
+KINDS = ("inputs", "outputs", "columns", "pairs")
+"""Kinds of edges; ``pairs`` are those that DataHub derives from all DataJobs of the application."""
+_OF_PAIR = 2
 _OF_QUERY = re.compile(r"[/.](q\d+)[_/]", re.IGNORECASE)
 
 Failure = tuple[str, str]
@@ -34,6 +39,14 @@ class Verdict:
     wrong: dict[str, dict[Failure, set[Any]]] = field(default_factory=dict)
     counts: Counter[Failure] = field(default_factory=Counter)
 
+    def add(self, query: str, kind: str, results: dict[str, set[Any]]) -> None:
+        """Add a query's edges of a kind."""
+        wrong = self.wrong.setdefault(query, {})
+        for result, edges in results.items():
+            self.counts[kind, result] += len(edges)
+            if edges and result != "true":
+                wrong[kind, result] = edges
+
 
 def judge(folder: Path, capture: str) -> Verdict:
     """Convert a recording as one of :data:`CAPTURES`, and compare it with its truth."""
@@ -48,32 +61,41 @@ def judge(folder: Path, capture: str) -> Verdict:
     )
     for event in log if of_log else ():
         converter.add_log_event(event)
-    edges, verdict = found_edges(converter.finish(Ending(succeeded=True))), Verdict()
+    conversion = converter.finish(Ending(succeeded=True))
+    edges = found_edges(conversion)
+    edges["pairs"] = derived_pairs(conversion.proposals(settings()))
     truth = json.loads((folder / "truth.json").read_text())
+    verdict = Verdict()
     for kind in KINDS:
-        by_query: dict[str, set[Any]] = {query: set() for query in truth["queries"]}
-        for edge in edges[kind]:
-            named = _OF_QUERY.search(edge[2] if isinstance(edge, tuple) else edge)
-            by_query.setdefault(named[1].lower() if named else "", set()).add(edge)
-        for query, found in by_query.items():
-            if query not in truth["refused"]:
-                of_query = truth["queries"].get(query, {})
-                true, either = (
-                    set(_edges(of_query, name, truth["root"])) for name in (kind, f"either_{kind}")
-                )
-                results = {
-                    "true": found & true,
-                    "false": found - true - either,
-                    "missing": true - found,
-                }
-                verdict.counts.update({(kind, what): len(those) for what, those in results.items()})
-                wrong = {
-                    (kind, what): those
-                    for what, those in results.items()
-                    if those and what != "true"
-                }
-                verdict.wrong.setdefault(query, {}).update(wrong)
+        found = _by_query(edges[kind])
+        true = _by_query(_all_edges(truth, kind))
+        either = _by_query(_all_edges(truth, f"either_{kind}"))
+        for query in {*found, *truth["queries"]}.difference(truth["refused"]):
+            results = {
+                "true": found[query] & true[query],
+                "false": found[query] - true[query] - either[query],
+                "missing": true[query] - found[query],
+            }
+            verdict.add(query, kind, results)
     return verdict
+
+
+def _by_query(edges: Iterable[Any]) -> defaultdict[str, set[Any]]:
+    """Return edges by the query whose name is in their dataset, or in their output."""
+    by_query: defaultdict[str, set[Any]] = defaultdict(set)
+    for edge in edges:
+        dataset = edge
+        if isinstance(edge, tuple):
+            dataset = edge[-1] if len(edge) == _OF_PAIR else edge[2]
+        named = _OF_QUERY.search(dataset)
+        by_query[named[1].lower() if named else ""].add(edge)
+    return by_query
+
+
+def _all_edges(truth: dict[str, Any], kind: str) -> Iterator[Any]:
+    """Yield the true edges of all queries."""
+    for of_query in truth["queries"].values():
+        yield from _edges(of_query, kind, truth["root"])
 
 
 def _edges(truth: dict[str, Any], kind: str, root: str) -> Iterator[Any]:
@@ -84,6 +106,8 @@ def _edges(truth: dict[str, Any], kind: str, root: str) -> Iterator[Any]:
                 f"hive,{edge[6:].lower()}" if edge.startswith("table:") else f"file,{root}/{edge}"
             )
             yield f"urn:li:dataset:(urn:li:dataPlatform:{place},PROD)"
+        elif len(edge) == _OF_PAIR:
+            yield tuple(_edges({kind: edge}, kind, root))
         else:
             source, column, target, field = edge
             urns = _edges({kind: [source, target]}, kind, root)

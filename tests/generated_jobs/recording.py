@@ -110,19 +110,22 @@ def _submission(
     return capture.inject_event_log(submission, folder / name / "log", local_driver=True).submission
 
 
+def truth_of(script: Script) -> dict[str, Any]:
+    """Return the edges of a query as JSON."""
+    return {
+        "inputs": sorted(script.inputs),
+        "either_inputs": sorted(script.either_inputs - script.inputs),
+        "outputs": sorted(script.outputs),
+        "columns": sorted(script.columns),
+        "either_columns": sorted(script.either_columns - script.columns),
+        "pairs": sorted(script.pairs),
+        "either_pairs": sorted(script.either_pairs - script.pairs),
+    }
+
+
 def _write_truth(folder: Path, scripts: Sequence[Script]) -> dict[str, str]:
     refused: dict[str, str] = json.loads((folder / "work" / "failures.json").read_text())
-    queries: dict[str, Any] = {
-        script.name: {
-            "inputs": sorted(script.inputs),
-            "either_inputs": sorted(script.either_inputs - script.inputs),
-            "outputs": sorted(script.outputs),
-            "columns": sorted(script.columns),
-            "either_columns": sorted(script.either_columns - script.columns),
-        }
-        for script in scripts
-        if script.name not in refused
-    }
+    queries = {script.name: truth_of(script) for script in scripts if script.name not in refused}
     truth = {"root": str(folder / "work"), "refused": sorted(refused), "queries": queries}
     (folder / "truth.json").write_text(json.dumps(truth))
     return refused

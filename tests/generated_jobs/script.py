@@ -23,17 +23,68 @@ Item = tuple[str, str, Column]
 """An expression, the column's name, and its provenance."""
 
 
+@dataclass(frozen=True)
+class Written:
+    """A dataset that a query wrote and a later one may read again.
+
+    :param code: reads it.
+    :param table: its name if rows may be inserted into it, else empty.
+    """
+
+    dataset: str
+    code: str
+    kinds: Mapping[str, str]
+    table: str = ""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A frame that several queries use. :param code: names it in any of them."""
+
+    code: str
+    frame: Frame
+
+
+@dataclass(frozen=True)
+class Held:
+    """A variable of the driver. :param frame: whose rows it holds; ``None`` if it holds a number."""
+
+    variable: str
+    frame: Frame | None
+
+
+@dataclass
+class Application:
+    """What the queries of an application leave to later ones.
+
+    :ivar brought: datasets whose rows or numbers reached the driver.
+    :ivar maybe_brought: datasets that Spark may leave out of what reached it.
+    :ivar rows: for each frame of rows that the driver held, by the dataset that stands for it:
+        those whose rows the script really had at that time.
+    """
+
+    outputs: set[str] = field(default_factory=set)
+    written: list[Written] = field(default_factory=list)
+    frames: list[Shared] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    brought: set[str] = field(default_factory=set)
+    maybe_brought: set[str] = field(default_factory=set)
+    rows: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
 @dataclass
 class Script:
     """A query of the job: its lines and its truth. Datasets are paths in the job's folder, or
     tables (``table:…``).
 
     :param hive: tables may be older than the application, which ``setup`` is for.
+    :param application: what earlier queries left; this one adds to it.
     """
 
     name: str
     database: str
     hive: bool
+    application: Application = field(default_factory=Application)
     rng: Random = field(default_factory=Random)
     lines: list[str] = field(default_factory=list)
     setup: list[str] = field(default_factory=list)
@@ -42,6 +93,8 @@ class Script:
     outputs: set[str] = field(default_factory=set)
     columns: set[tuple[str, ...]] = field(default_factory=set)
     either_columns: set[tuple[str, ...]] = field(default_factory=set)
+    pairs: set[tuple[str, str]] = field(default_factory=set)
+    either_pairs: set[tuple[str, str]] = field(default_factory=set)
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def fresh(self, stem: str) -> str:
@@ -128,25 +181,62 @@ class Script:
         return [(one[0], self.column(frame), one[1]) for one in drawn if one is not None]
 
     def executed(
-        self, frame: Frame, output: str = "", names: Mapping[str, str] | None = None
+        self,
+        frame: Frame,
+        output: str = "",
+        names: Mapping[str, str] | None = None,
+        *,
+        brought: bool = False,
     ) -> None:
-        """Note that a frame is executed. :param names: the columns that are written, by those of
-        the frame.
+        """Note that a frame is executed.
+
+        :param names: the columns that are written, by those of the frame.
+        :param brought: the driver gets its rows, or a number.
         """
         wanted = {name: name for name in frame.columns} if names is None else names
         read, either = frame.read_by(wanted)
-        own = (
-            frozenset() if output else read & self.outputs
-        )  # the driver only takes rows that the job wrote itself
+        self._note_sources(read, either, output, brought=brought)
+        rows = self.application.rows.keys()
+        read, either = read - rows, either - rows
+        own = frozenset[str]()
+        if not output:  # the driver only takes rows that the job wrote itself
+            own = read & (self.outputs | self.application.outputs)
         self.inputs |= read - own
         self.either_inputs |= either | own
         if output:
             self.outputs.add(output)
+            self.application.outputs.add(output)
             for name, target in wanted.items():
-                self.columns |= {(*edge, output, target) for edge in frame.columns[name].values}
-                self.either_columns |= {
-                    (*edge, output, target) for edge in frame.columns[name].either
-                }
+                self._note_columns(frame.columns[name], output, target)
+
+    def _note_columns(self, column: Column, output: str, target: str) -> None:
+        rows = self.application.rows
+        self.columns |= {(*edge, output, target) for edge in column.values if edge[0] not in rows}
+        self.either_columns |= {
+            (*edge, output, target) for edge in column.either if edge[0] not in rows
+        }
+
+    def _note_sources(
+        self, read: frozenset[str], either: frozenset[str], output: str, *, brought: bool
+    ) -> None:
+        """Note the pairs of an output, or what reaches the driver.
+
+        Rows of the driver come from what reached it before they became a frame. What reached it
+        later, or while the script holds constants, looks the same in a plan: it may count.
+        """
+        application = self.application
+        rows = application.rows
+        sources, maybe = read - rows.keys(), either - rows.keys()
+        for name in read & rows.keys():
+            sources |= rows[name]
+        if (read | either) & rows.keys():
+            maybe |= application.brought | application.maybe_brought
+        if output:
+            self.pairs |= {(source, output) for source in sources}
+            self.either_pairs |= {(source, output) for source in maybe}
+        elif brought:
+            application.brought |= sources
+            application.maybe_brought |= maybe
 
     # Sources.
 
@@ -165,7 +255,42 @@ class Script:
 
     def literal(self) -> Frame:
         rows = 'spark.createDataFrame([(1, "k1"), (2, "k2")], "id BIGINT, key STRING")'
-        return self.frame(rows, Frame("", {}), {"id": Column("n"), "key": Column("t")})
+        return self._rows_of_driver(rows, {"id": "n", "key": "t"}, frozenset())
+
+    def _rows_of_driver(
+        self, code: str, kinds: Mapping[str, str], sources: frozenset[str]
+    ) -> Frame:
+        """Return a frame of rows that the driver holds. A dataset stands for them."""
+        dataset = f"rows:{self.name}.{self.fresh('rows')}"
+        self.application.rows[dataset] = sources
+        columns = {name: Column(kind, frozenset({(dataset, name)})) for name, kind in kinds.items()}
+        return self.frame(code, Frame("", {}, frozenset({dataset})), columns)
+
+    def constants(self) -> Frame:
+        """Return a frame of constants of the query itself."""
+        code = self.rng.choice(PARTS["constants"])
+        return self.frame(code, Frame("", {}), {"id": Column("n"), "key": Column("t")})
+
+    def reuse(self) -> Frame:
+        """Use a frame that an earlier query shares."""
+        shared = self.rng.choice(self.application.frames)
+        return self.frame(shared.code, shared.frame)
+
+    def reread(self) -> Frame:
+        """Read what an earlier query wrote."""
+        written = self.rng.choice(self.application.written)
+        frame = Frame("", {}, frozenset({written.dataset}))
+        return self.frame(written.code, frame, of_dataset(written.dataset, written.kinds))
+
+    def rows_held(self) -> Frame:
+        """Make a frame of what an earlier query brought to the driver."""
+        held = self.rng.choice(self.application.held)
+        templates, kinds = PARTS["number_held"], {"n1": "n", "t1": "t"}
+        if held.frame and self.rng.random() < 0.6:
+            templates = PARTS["rows_held"]
+            kinds = held.frame.kinds()
+        code = self.rng.choice(templates).replace("@h", held.variable)
+        return self._rows_of_driver(code, kinds, frozenset(self.application.brought))
 
     def files(self) -> Frame:
         """Write files without Spark, and read them as jobs do."""
@@ -238,6 +363,16 @@ class Script:
             return f'{reader}.format("{form}").load({listed})'
         return f"{reader}.{form}({', '.join(addresses) if form == 'parquet' else listed})"
 
+    def feed(self) -> Frame:
+        """Write files without Spark, and stream them."""
+        folder, columns = f"{self.name}/{self.fresh('feed')}", self._draw()
+        for number in range(2):
+            self.lines.append(f'put("{folder}/part-{number}.parquet", "{" ".join(columns)}")')
+        kinds = {column[:-2]: "t" if column[-1] == "t" else "n" for column in columns}
+        schema = ", ".join(f"{column[:-2]} {TYPES[column[-1]]}" for column in columns)
+        code = f'spark.readStream.schema("{schema}").parquet(f"{{ROOT}}/{folder}")'
+        return self.frame(code, Frame("", {}, frozenset({folder})), of_dataset(folder, kinds))
+
     def table(self) -> Frame:
         """Make a table before the application, or in it if its catalogue does not outlive it, and
         read it.
@@ -259,7 +394,7 @@ class Script:
             made = self.files()
             self.add(f'@f.write.format("@form").saveAsTable("{name}")', made)
             self.executed(made, dataset)
-            kinds = {column: one.kind for column, one in made.columns.items()}
+            kinds = made.kinds()
         reader = self.rng.choice(PARTS["readers"]).replace(
             "@t", self.rng.choice([name, name.lower()])
         )

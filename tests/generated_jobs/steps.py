@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from tests.generated_jobs.frames import Column, Frame, expression
-from tests.generated_jobs.script import PARTS, Item, Script, of_dataset
+from tests.generated_jobs.script import PARTS, Held, Item, Script, Shared, Written, of_dataset
 
 Other = Callable[[], Frame]
 """Builds the frame that a step combines its own with."""
@@ -294,7 +294,7 @@ def hold(s: Script, rng: Random, frame: Frame, _: Other) -> Frame:
         s.executed(pinned)
     if how == "plain" or rng.random() < 0.4:
         s.add(rng.choice(PARTS["to_driver"]), after)
-        s.executed(after)
+        s.executed(after, brought=True)
     return after
 
 
@@ -312,8 +312,44 @@ def stage(s: Script, rng: Random, frame: Frame, _: Other) -> Frame:
         s.add(f'@f.write.saveAsTable("{name}")', frame)
         code = f'spark.table("{name}")'
     s.executed(frame, dataset)
-    columns = of_dataset(dataset, {name: one.kind for name, one in frame.columns.items()})
-    return s.frame(code, Frame("", {}, frozenset({dataset})), columns)
+    kinds = frame.kinds()
+    s.application.written.append(Written(dataset, code, kinds))
+    return s.frame(code, Frame("", {}, frozenset({dataset})), of_dataset(dataset, kinds))
+
+
+def share(s: Script, rng: Random, frame: Frame, _: Other) -> Frame:
+    """Leave the frame to later queries."""
+    name, how = f"{s.name}_{s.fresh('g')}", rng.choice(list(PARTS["share"]))
+    if how != "plain":
+        frame = frame.pinned()
+    s.lines.append(f"global {name}")
+    s.add(f"{name} = {PARTS['share'][how]}", frame)
+    shared = replace(frame, name=name)
+    code = name
+    if rng.random() < 0.3:
+        s.lines.append(f'{name}.createOrReplaceTempView("{name}")')
+        code = f'spark.table("{name}")'
+    s.application.frames.append(Shared(code, shared))
+    return shared
+
+
+def bring(s: Script, rng: Random, frame: Frame, _: Other) -> Frame:
+    """Bring rows of the frame, or a number, to a variable of the driver."""
+    name, how = f"{s.name}_{s.fresh('h')}", rng.choice(list(PARTS["bring"]))
+    s.lines.append(f"global {name}")
+    taken = s.add(rng.choice(PARTS["bring"][how]), frame, h=name)
+    if how == "aggregate":
+        s.executed(frame.distinct(), "", {column: column for column in taken}, brought=True)
+    else:
+        s.executed(frame, "", {} if how == "count" else None, brought=True)
+    s.application.held.append(Held(name, frame if how == "rows" else None))
+    return frame
+
+
+def show(s: Script, rng: Random, frame: Frame, _: Other) -> Frame:
+    s.add(rng.choice(PARTS["show"]), frame)
+    s.executed(frame)
+    return frame
 
 
 STEPS: dict[Step, int] = {
@@ -321,5 +357,7 @@ STEPS: dict[Step, int] = {
     pivot: 1, explode: 3, structure: 2, subquery: 6, hold: 5, stage: 2,
 }  # fmt: skip
 """Steps with their weights."""
+SHARED: dict[Step, int] = {**STEPS, share: 8, bring: 5, show: 2}
+"""Steps with their weights in applications whose queries share frames, tables and rows."""
 COMBINING: tuple[Step, ...] = (join, combine, subquery)
 """Steps that take another frame."""

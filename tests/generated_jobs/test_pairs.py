@@ -1,0 +1,135 @@
+"""DataHub derives the pairs of datasets that are true by construction, from generated jobs.
+
+The truth of a pair is that of the query that writes: a dataset that the application writes and
+reads again passes nothing on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tests.generated_jobs.frames import DATA, Column, Frame
+from tests.generated_jobs.generator import (
+    application,
+    batches,
+    insert_two,
+    queries,
+    scripts_of,
+)
+from tests.generated_jobs.judging import judge
+from tests.generated_jobs.script import Application, Script
+from tests.generated_jobs.steps import bring, share, show
+
+RECORDINGS = sorted(
+    f"{folder}/{path.name}"
+    for folder in ("recorded", "shared")
+    for path in (DATA / folder).iterdir()
+)
+
+
+@pytest.mark.parametrize("capture", ["default", "log"])
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_recorded_jobs_have_their_pairs_alone(recording: str, capture: str) -> None:
+    verdict = judge(DATA / recording, capture)
+    assert verdict.counts["pairs", "true"] > 10
+    wrong = {
+        query: {failure: edges for failure, edges in failures.items() if failure[0] == "pairs"}
+        for query, failures in verdict.wrong.items()
+    }
+    assert {query: failures for query, failures in wrong.items() if failures} == {}
+
+
+def script(application: Application, name: str) -> Script:
+    """Return an empty query of an application whose next one it is."""
+    return Script(name, "db", False, application, Random(1))
+
+
+def source(dataset: str) -> Frame:
+    column = Column("n", frozenset({(dataset, "id")}), plain=True, firm=True)
+    return Frame("f", {"id": column}, frozenset({dataset}))
+
+
+def test_a_dataset_that_is_read_again_passes_nothing_on() -> None:
+    first = script(Application(), "q001")
+    first.executed(source("a"), "b")
+    second = script(first.application, "q002")
+    second.executed(source("b"), "x")
+    assert (first.pairs, second.pairs) == ({("a", "b")}, {("b", "x")})
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_shared_frame_comes_from_what_it_reads(seed: int) -> None:
+    first = script(Application(), "q001")
+    share(first, Random(seed), source("a"), lambda: Frame("", {}))
+    second = script(first.application, "q002")
+    second.executed(second.reuse(), "x")
+    assert (first.pairs, second.pairs) == (set(), {("a", "x")})
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_of_the_driver_come_from_all_that_reached_it_before(seed: int) -> None:
+    first = script(Application(), "q001")
+    show(first, Random(seed), source("shown"), lambda: Frame("", {}))
+    first.executed(source("written"), "out")
+    bring(first, Random(seed), source("brought"), lambda: Frame("", {}))
+    second = script(first.application, "q002")
+    rows = second.rows_held()
+    second.executed(source("later"), "", brought=True)
+    second.executed(rows, "x")
+    # What reached the driver after it made the frame looks the same in Spark's plans.
+    assert second.pairs == {("brought", "x")}
+    assert second.either_pairs - second.pairs == {("later", "x")}
+
+
+def test_constants_come_from_nothing() -> None:
+    query = script(Application(), "q001")
+    query.executed(source("a"), "", brought=True)
+    query.executed(query.constants(), "x")
+    assert (query.pairs, query.either_pairs) == (set(), set())
+    query.executed(query.literal(), "y")
+    assert (query.pairs, query.either_pairs) == (set(), {("a", "y")})
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sinks_of_a_stream_have_pairs_of_their_own(seed: int) -> None:
+    query = script(Application(), "q001")
+    assert batches(query, Random(seed), source("static"))
+    is_joined = any("crossJoin" in line for line in query.lines)
+    expected = {("q001/feed1", "q001/sink1"), ("static", "q001/sink2")}
+    if is_joined:
+        expected.add(("q001/feed1", "q001/sink2"))
+    assert query.pairs == expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tables_of_one_insert_have_pairs_of_their_own(seed: int) -> None:
+    query = script(Application(), "q001")
+    frame = source("a")
+    looked_up = Column("n", reads=frozenset({"b"}))
+    assert insert_two(
+        query, Random(seed), replace(frame, columns={**frame.columns, "c": looked_up})
+    )
+    (statement,) = (line for line in query.lines if "FROM" in line)
+    expected = set()
+    for part in statement.split(" INSERT ")[1:]:
+        table = re.search(r"db\.(\w+) SELECT (.*?)(WHERE|\"|$)", part)
+        assert table
+        output = f"table:db.{table[1].lower()}"
+        expected.add(("a", output))
+        if re.search(r"\bc\b", table[2]):
+            expected.add(("b", output))
+    assert query.pairs == expected
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_seed_of_queries_that_share_gives_the_same_jobs(seed: int) -> None:
+    texts = {
+        application(scripts_of(queries(seed, mode="shared"), "db", hive=seed % 2 == 0))
+        for _ in range(2)
+    }
+    assert len(texts) == 1
+    compile(texts.pop(), "job", "exec")
