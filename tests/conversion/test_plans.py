@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import lzma
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -19,9 +18,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     Tree,
 )
 from tests.cases import cases
-from tests.conversion.recordings import lines_of, recorded
-
-DATA = Path(__file__).parents[1] / "data"
+from tests.conversion.recordings import DATA, lines_of, recorded, recorded_logs
 
 
 def node(head: str, *lines: str) -> str:
@@ -124,19 +121,14 @@ def test_the_transaction_log_of_a_table_is_not_a_list_of_files() -> None:
 
 
 def plans_of(path: Path) -> Iterator[str]:
-    """Yield the plans in a recorded log, which may be packed."""
-    lines = (
-        lzma.decompress(path.read_bytes()).splitlines()
-        if path.suffix == ".xz"
-        else lines_of(path.with_name(path.name.removesuffix(".gz")))
-    )
-    for line in lines:
+    """Yield the plans in a recorded log."""
+    for line in lines_of(path):
         if b"SQLExecutionStart" in line:
             yield json.loads(line)["physicalPlanDescription"]
 
 
 def query(*heads: str) -> str:
-    """Return a plan of nodes one below the other, the last of which scans files."""
+    """Return a plan of nodes one below the other. The last one scans files."""
     count = len(heads)
     tree = [
         f"{'   ' * (place - 1)}{'+- ' * (place > 0)}{head} ({count - place})"
@@ -212,14 +204,8 @@ def test_what_may_hide_a_dataset_is_reported(heads: tuple[str, ...], unknown: st
     assert Plan.of(text).unknown_nodes() == (unknown,)
 
 
-def recorded_logs() -> Iterator[Path]:
-    for path in sorted(DATA.rglob("*.ndjson*")):
-        if "logs" in path.parts or "log" in path.name or path.parent.name == "engines":
-            yield path
-
-
 def place_of_node(tree: Tree, node: Node) -> tuple[object, ...]:
-    """Return what is alike of nodes that stand at the same place of like plans."""
+    """Return a key that nodes share if they have the same name, parent and kind of plan."""
     nodes = list(tree.nodes.values())
     above = [parent.kind for parent in nodes if node.number in parent.children][:1]
     text = re.sub(
