@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 from airflow_provider_spark_datahub.conversion.spark_log.expressions import (
     LEFT_OUT,
-    Alternative,
     Columns,
-    Expression,
     Reference,
+    Value,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     ATTRIBUTE,
@@ -80,34 +79,25 @@ class HeldColumn(NamedTuple):
     fields: Mapping[str, HeldColumn]
 
 
-class ColumnGraph:
+class ColumnGraph(Columns):
     """Columns of one execution by their ids, with the columns from which expressions derive them.
 
-    A field of a struct is a column of its own: ``9.day``.
-
-    :ivar names: the names of columns.
     :ivar sources: columns of datasets that scans give.
     :ivar known: columns of datasets behind a column, from an earlier execution or computed by a
         database.
-    :ivar fields: the fields of each struct, as far as expressions show them.
     :ivar counted_down: columns of ``EXCEPT ALL`` that mark rows of its second query.
-    :ivar scope: the columns that ids mean at the node that is read, if these are not the columns of
-        the ids. A union gives its columns the ids of those of its first part.
     """
 
     def __init__(self) -> None:
-        self.names: dict[str, str] = {}
+        super().__init__()
         self.sources: dict[str, dict[ColumnSource, None]] = {}
         self.known: dict[str, Sources] = {}
         self.counted_down: set[str] = set()
-        self.fields: dict[str, dict[str, None]] = {}
-        self.scope: dict[str, str] = {}
         self._derived: dict[str, dict[str, Derivation]] = {}
         self._deciding: dict[str, dict[str, None]] = {}
         self._filters: dict[tuple[int, str], list[str]] = {}
         self._kept: frozenset[str] = frozenset()
         self._unions = 0
-        self._columns = Columns(self.names, self.fields)
 
     def read_names(self, node: Node) -> None:
         """Record the columns that a node names, and the aliases that it defines."""
@@ -141,9 +131,9 @@ class ColumnGraph:
 
     def derive_from(self, column: str, text: str, kind: Derivation = Derivation.IDENTITY) -> None:
         """Derive a column, and the fields of it, from an expression."""
-        expression = self.read(text)
-        self._derive_references(column, expression.references, max(kind, kind_of(expression)))
-        self._derive_fields(column, expression.alternatives, kind)
+        references, values = self.read(text)
+        self._derive_references(column, references, max(kind, kind_of(values)))
+        self._derive_fields(column, values, kind)
 
     def _derive_references(
         self, column: str, references: Iterable[Reference], kind: Derivation
@@ -204,7 +194,7 @@ class ColumnGraph:
         for column, *below in zip(output, first, *others, strict=True):
             self.names[column] = self.names.get(below[0], "")
             self.derive(column, below, Derivation.IDENTITY)
-            self._derive_fields(column, list(map(Alternative.of, below)), Derivation.IDENTITY)
+            self._derive_fields(column, list(map(Value.of, below)), Derivation.IDENTITY)
         self.scope = self.scope | dict(zip(map(column_id, first), output, strict=True))
         return output
 
@@ -261,13 +251,9 @@ class ColumnGraph:
             for step in self.path(column)
         )
 
-    def read(self, text: str) -> Expression:
-        """Read an expression."""
-        return self._columns.read(text, self.scope)
-
     def derive_fields(self, column: str, struct: str) -> None:
         """Derive the fields of a column from those of the struct that it is."""
-        self._derive_fields(column, [Alternative.of(struct)], Derivation.IDENTITY)
+        self._derive_fields(column, [Value.of(struct)], Derivation.IDENTITY)
 
     def generate(self, generator: str, columns: list[str]) -> None:
         """Derive the columns of a generator: all from all of its arguments, unless it shows the
@@ -279,22 +265,20 @@ class ColumnGraph:
             for column, expression in zip(cycle(columns), rows, strict=False):
                 self.derive_from(column, expression)
             return
-        expression = self.read(generator)
-        fields = self._columns.fields_of(expression.alternatives)
-        is_row = function == "inline" or len(columns) == 2
-        if is_row and len(fields) == len(columns):
+        references, values = self.read(generator)
+        fields = self.fields_of(values)
+        if len(fields) == len(columns) and (function == "inline" or len(columns) == 2):
             # The rows are the structs of an array, or the entries of a map.
             for column, name in zip(columns, fields, strict=True):
-                values = self._columns.taken(expression.alternatives, name)
-                self._derive_values(column, values, Derivation.IDENTITY)
+                self._derive_values(column, self.taken(values, name), Derivation.IDENTITY)
             return
         for column in columns:
-            self._derive_references(column, expression.references, Derivation.TRANSFORMATION)
+            self._derive_references(column, references, Derivation.TRANSFORMATION)
         if len(columns) == 1:
-            self._derive_fields(columns[0], expression.alternatives, Derivation.IDENTITY)
+            self._derive_fields(columns[0], values, Derivation.IDENTITY)
 
     def _derive_fields(
-        self, column: str, values: list[Alternative], kind: Derivation, depth: int = 0
+        self, column: str, values: list[Value], kind: Derivation, depth: int = 0
     ) -> None:
         """Derive the fields of a column of structs, as far as the values that it may have show
         them.
@@ -304,17 +288,17 @@ class ColumnGraph:
         """
         if depth == _DEEPEST_FIELD or len(self.fields) > _MOST_STRUCTS:
             return
-        for name in self._columns.fields_of(values):
+        for name in self.fields_of(values):
             self.fields.setdefault(column, {})[name] = None
-            taken = self._columns.taken(values, name)
+            taken = self.taken(values, name)
             self._derive_values(f"{column}.{name}", taken, kind, depth + 1)
 
     def _derive_values(
-        self, column: str, values: list[Alternative], kind: Derivation, depth: int = 0
+        self, column: str, values: list[Value], kind: Derivation, depth: int = 0
     ) -> None:
         """Derive a column from the values that it may have."""
         for value in values:
-            self._derive_references(column, value.references, max(kind, kind_of(value)))
+            self._derive_references(column, value.references, max(kind, kind_of([value])))
         self._derive_fields(column, values, kind, depth)
 
 
@@ -323,5 +307,7 @@ def column_id(column: str) -> str:
     return column.partition(_OF_UNION)[0]
 
 
-def kind_of(value: Alternative | Expression) -> Derivation:
-    return Derivation.IDENTITY if value.is_same else Derivation.TRANSFORMATION
+def kind_of(values: list[Value]) -> Derivation:
+    """Return whether an expression that may have these values is a column as it is."""
+    is_same = values and all(value.is_same for value in values)
+    return Derivation.IDENTITY if is_same else Derivation.TRANSFORMATION

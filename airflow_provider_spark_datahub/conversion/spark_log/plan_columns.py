@@ -615,9 +615,10 @@ class _Sinks:
         for column, text in (
             zip(columns, expressions, strict=False) if len(columns) == len(expressions) else ()
         ):
-            expression = self._graph.read(text)
-            below = [name for name in expression.values if name != column]
-            yield self._graph.names.get(column, ""), below, kind_of(expression)
+            references, values = self._graph.read(text)
+            read = [reference.column for reference in references if not reference.decides]
+            below = [other for other in read if other != column]
+            yield self._graph.names.get(column, ""), below, kind_of(values)
 
     def _merged(self, arguments: str) -> Iterator[tuple[str, list[str], Derivation]]:
         """Yield the columns that the clauses of a MERGE set, such as ``[Update [actions: [`name` =
