@@ -18,7 +18,6 @@ from typing import NamedTuple
 from airflow_provider_spark_datahub.conversion.spark_log.expressions import (
     LEFT_OUT,
     Columns,
-    Reference,
     Value,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
@@ -131,17 +130,25 @@ class ColumnGraph(Columns):
 
     def derive_from(self, column: str, text: str, kind: Derivation = Derivation.IDENTITY) -> None:
         """Derive a column, and the fields of it, from an expression."""
-        references, values = self.read(text)
-        self._derive_references(column, references, max(kind, kind_of(values)))
-        self._derive_fields(column, values, kind)
+        self.derive_values(column, self.read(text), kind)
 
-    def _derive_references(
-        self, column: str, references: Iterable[Reference], kind: Derivation
+    def derive_values(
+        self,
+        column: str,
+        values: list[Value],
+        kind: Derivation = Derivation.IDENTITY,
+        depth: int = 0,
     ) -> None:
-        values = [reference.column for reference in references if not reference.decides]
-        deciding = [reference.column for reference in references if reference.decides]
-        self.derive(column, values, kind)
-        self._decide(column, deciding)
+        """Derive a column, and the fields of it, from the values that it may have."""
+        self._derive_columns(column, values, max(kind, kind_of(values)))
+        self._derive_fields(column, values, kind, depth)
+
+    def _derive_columns(self, column: str, values: Iterable[Value], kind: Derivation) -> None:
+        for value in values:
+            if value.decides:
+                self._decide(column, value.columns)
+            else:
+                self.derive(column, value.columns, kind)
 
     def _decide(self, column: str, below: Iterable[str]) -> None:
         """Record columns that decide on the value of a column."""
@@ -265,15 +272,15 @@ class ColumnGraph(Columns):
             for column, expression in zip(cycle(columns), rows, strict=False):
                 self.derive_from(column, expression)
             return
-        references, values = self.read(generator)
+        values = self.read(generator)
         fields = self.fields_of(values)
         if len(fields) == len(columns) and (function == "inline" or len(columns) == 2):
             # The rows are the structs of an array, or the entries of a map.
             for column, name in zip(columns, fields, strict=True):
-                self._derive_values(column, self.taken(values, name), Derivation.IDENTITY)
+                self.derive_values(column, self.taken(values, name))
             return
         for column in columns:
-            self._derive_references(column, references, Derivation.TRANSFORMATION)
+            self._derive_columns(column, values, Derivation.TRANSFORMATION)
         if len(columns) == 1:
             self._derive_fields(columns[0], values, Derivation.IDENTITY)
 
@@ -291,15 +298,7 @@ class ColumnGraph(Columns):
         for name in self.fields_of(values):
             self.fields.setdefault(column, {})[name] = None
             taken = self.taken(values, name)
-            self._derive_values(f"{column}.{name}", taken, kind, depth + 1)
-
-    def _derive_values(
-        self, column: str, values: list[Value], kind: Derivation, depth: int = 0
-    ) -> None:
-        """Derive a column from the values that it may have."""
-        for value in values:
-            self._derive_references(column, value.references, max(kind, kind_of([value])))
-        self._derive_fields(column, values, kind, depth)
+            self.derive_values(f"{column}.{name}", taken, kind, depth + 1)
 
 
 def column_id(column: str) -> str:

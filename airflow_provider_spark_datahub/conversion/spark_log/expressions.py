@@ -10,6 +10,7 @@ Tests: ``tests/conversion/test_expressions.py``.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 LEFT_OUT = "..."
 """Stands for columns that Spark omitted from a long list."""
-_REFERENCE = re.compile(r"\b(?P<variable>lambda \w+)#\d+|#(?P<id>\d+)L?|\.\.\. \d+ more fields")
+_REFERENCE = re.compile(r"\blambda \w+#(?P<variable>\d+)|#(?P<id>\d+)L?|\.\.\. \d+ more fields")
 _MARK = re.compile(
     r"(?P<word>\bCASE(?= WHEN )| WHEN | THEN(?= )| ELSE | END(?![\w#]))"
     r"|(?P<decides>\bif \(| FILTER \(WHERE | windowspecdefinition\(|\bouter\(|(?<=\d) \[)"
@@ -29,64 +30,56 @@ _FIELDS_OF_TYPE = re.compile(r"([^<>,:]+):")
 _CASE, _CONDITION, _ELEMENT, _LAMBDA = "CASE", "if", "[", "lambdafunction"
 # The innermost of a CASE and its condition, in which a word may stand.
 _AROUND_WORD = {"WHEN": _CASE, "THEN": _CONDITION, "ELSE": _CASE, "END": _CASE}
-_DECIDED_BY_FIRST = "pivotfirst"
-_DECIDED_BY_OTHERS = frozenset({"max_by", "min_by", "listagg", "string_agg"})
-_RANKS = frozenset({"rank", "dense_rank", "percent_rank"})
 _MAP, _KEY, _VALUE = "map", "[key]", "[value]"
-_PAIRS = frozenset({"struct", "named_struct", _MAP})
+_PAIRS = frozenset({"struct", "named_struct", "arrays_zip", _MAP})
+_RANKS = frozenset({"rank", "dense_rank", "percent_rank"})
 _ELEMENTS = frozenset({_ELEMENT, "element_at", "try_element_at"})
-# The arguments of functions whose result is one of these, or an array of them.
+_ALL = 1_000_000
+# Which arguments give the value of a function, whole or in an array. The others only decide on it.
 _PASSED = {
-    **dict.fromkeys(("", "array", "coalesce", "lag", "lead", _CASE), slice(None)),
-    "transform": slice(1, None),
+    _CONDITION: (0, 0),
+    **dict.fromkeys(("array", "coalesce", "lag", "lead", _CASE, *_RANKS), (0, _ALL)),
+    **dict.fromkeys(("transform", "pivotfirst"), (1, _ALL)),
     **dict.fromkeys(
         (
             *("max", "min", "first", "first_value", "last", "last_value", "any_value"),
             *("nth_value", "max_by", "min_by", "collect_list", "collect_set", "array_agg"),
-            *("sort_array", "array_sort", "array_distinct", "reverse", "shuffle", "slice"),
-            *("filter", "explode", "explode_outer", "inline", "array_max", "array_min"),
-            *("knownnotnull", "cast", _LAMBDA, *_ELEMENTS),
+            *("listagg", "string_agg", "sort_array", "array_sort", "array_distinct", "reverse"),
+            *("shuffle", "slice", "filter", "explode", "explode_outer", "inline", "array_max"),
+            *("array_min", "knownnotnull", "cast", _LAMBDA, *_ELEMENTS),
         ),
-        slice(1),
+        (0, 1),
     ),
 }
 _DEEPEST = 50
 """Brackets in brackets whose fields are followed."""
-_MOST_BOUND = 20
-"""Columns that a variable of a lambda function may stand for."""
-
-
-class Reference(NamedTuple):
-    """A column that an expression names.
-
-    :param decides: it is read for a condition, a key or an order, and not for its value.
-    """
-
-    column: str
-    decides: bool = False
 
 
 class Value(NamedTuple):
     """A value that an expression may have, or what decides on it.
 
+    :param columns: those that it is made of.
+    :param decides: it is a condition, a key or an order.
     :param column: the column that it is; empty if it is not one.
     :param is_same: nothing changes it.
     :param fields: the values that each field may have, if it is a struct.
+    :param text: its place in the text.
     """
 
-    references: list[Reference]
+    columns: list[str]
+    decides: bool = False
     column: str = ""
     is_same: bool = False
     fields: Mapping[str, list[Value]] = MappingProxyType({})
-    text: str = ""
+    text: slice = slice(0)
 
     @classmethod
     def of(cls, column: str) -> Value:
         """Return the value of a column."""
-        return cls([Reference(column)], column, is_same=True)
+        return cls([column], column=column, is_same=True)
 
 
-class Columns:
+class Columns(ABC):
     """The columns that expressions may name.
 
     :ivar names: the names of columns, by their ids.
@@ -101,11 +94,13 @@ class Columns:
         self.fields: dict[str, dict[str, None]] = {}
         self.scope: dict[str, str] = {}
 
-    def read(self, text: str) -> tuple[list[Reference], list[Value]]:
-        """Return the columns that an expression names, and the values that it may have as far as
-        its fields are concerned.
-        """
+    def read(self, text: str) -> list[Value]:
+        """Return the values that an expression may have, and what decides on them."""
         return _Parser(self, text).read()
+
+    @abstractmethod
+    def derive_values(self, column: str, values: list[Value]) -> None:
+        """Derive a column, and the fields of it, from the values that it may have."""
 
     def fields_of(self, values: Iterable[Value]) -> list[str]:
         """Return the names of the fields that a value may have."""
@@ -121,34 +116,30 @@ class Columns:
             if name in self.fields.get(value.column, ()):
                 taken.append(Value.of(f"{value.column}.{name}"))
             else:
-                taken += value.fields.get(name) or [Value(value.references)]
+                taken += value.fields.get(name) or [Value(value.columns, value.decides)]
         return taken
 
 
 @dataclass
 class _Bracket:
-    """An open bracket, or a CASE.
+    """An open bracket of a function that passes values on, or a CASE.
 
     :param begin: its place in the text, that of its function.
-    :param first: the number of references before it.
-    :param piece: where its last part begins: its place, and the number of references before it.
-    :param decides: its last argument decides.
-    :param is_within: a bracket around it decides.
-    :param bound: what variables of lambda functions stand for.
-    :ivar term: the place of the last column or call in it, and the number of references before it.
+    :param place: where its last part begins.
+    :ivar term: the place of the last column or call in it.
     :ivar values: those that this term may have.
+    :ivar others: values of the terms before it, in the same part.
+    :ivar inner: the number of other brackets that are open in it.
     """
 
     function: str
     begin: int
-    first: int
-    piece: tuple[int, int]
-    decides: bool
-    is_within: bool
-    bound: list[Value]
+    place: int
     arguments: list[list[Value]] = field(default_factory=lambda: [[]])
-    term: tuple[int, int, int] = (0, 0, 0)
+    term: tuple[int, int] = (0, 0)
     values: list[Value] = field(default_factory=list)
+    others: list[Value] = field(default_factory=list)
+    inner: int = 0
 
 
 class _Parser:
@@ -156,36 +147,33 @@ class _Parser:
 
     def __init__(self, columns: Columns, text: str) -> None:
         self._columns, self._text = columns, text
-        self._references: list[Reference] = []
-        self._open = [_Bracket("", 0, 0, (0, 0), False, False, [])]
+        self._open = [_Bracket("", 0, 0)]
         # The places of each CASE and its condition, among the open brackets.
         self._cases = [0]
 
-    def read(self) -> tuple[list[Reference], list[Value]]:
-        """Return the columns that the expression names, and the values that it may have."""
-        end = 0
+    def read(self) -> list[Value]:
+        """Return the values that the expression may have."""
+        end, length = 0, len(self._text)
         for begin, next_end, column in self._named():
             for mark in _MARK.finditer(self._text, end, begin):
                 if mark.start() >= end:
                     end = self._read_mark(mark)
-            self._read_column(begin, next_end, column)
+            if begin < length:
+                self._add_term(begin, next_end, [Value.of(column)])
             end = next_end
-        for mark in _MARK.finditer(self._text, end):
-            if mark.start() >= end:
-                end = self._read_mark(mark)
-        del self._open[1:]
-        self._end_piece(len(self._text), 0)
-        [values, *others] = self._open[0].arguments
-        return self._references, [] if others else values
+        self._unwind(0)
+        self._end_piece(length, length)
+        arguments = self._open[0].arguments
+        return arguments[0] if len(arguments) == 1 else _merged(chain(*arguments))
 
     def _named(self) -> Iterator[tuple[int, int, str]]:
-        """Yield the place of each column, and the column; an empty text for a variable.
+        """Yield the place of each column, and the column.
 
         The name of a column may look like anything, too.
         """
         text, named, end = self._text, [], len(self._text)
         for match in reversed([*_REFERENCE.finditer(text)]):
-            column = match["id"] or ("" if match["variable"] else LEFT_OUT)
+            column = match["id"] or match["variable"] or LEFT_OUT
             name = self._columns.names.get(column, "")
             begin = match.start() - len(name)
             # A query may spell a column in another case than its table.
@@ -194,47 +182,45 @@ class _Parser:
             if match.end() <= end and is_spelled and is_column:
                 named.append((begin, match.end(), self._columns.scope.get(column, column)))
                 end = begin
-        return reversed(named)
+        yield from reversed(named)
+        yield len(text), len(text), ""
 
     # -- marks
 
     def _read_mark(self, mark: re.Match[str]) -> int:
         """Read a mark, and return where the next one may begin."""
-        kind = mark.lastgroup
+        kind, bracket = mark.lastgroup, self._open[-1]
+        if kind == "field":
+            return self._read_field(mark)
         if kind == "word":
             self._read_word(mark)
         elif kind == "decides":
-            self._end_piece(mark.start(), mark.start())
+            if not bracket.inner:
+                self._end_piece(mark.start(), mark.start())
             self._push(_CONDITION, mark)
         elif kind in ("call", "opens"):
-            self._push(mark["function"] or "", mark)
+            self._read_opening(mark)
+        elif bracket.inner:
+            bracket.inner -= kind == "closes"
         elif kind == "comma":
             self._end_argument(mark)
         elif kind == "between":
             self._end_piece(mark.start(), mark.end())
-        elif kind == "field":
-            return self._read_field(mark)
         elif len(self._open) - 1 != self._cases[-1]:
             self._close(mark)
         return mark.end()
 
-    def _read_column(self, begin: int, end: int, column: str) -> None:
-        bracket = self._open[-1]
-        bracket.term = begin, end, len(self._references)
-        bracket.values = [Value.of(column)] if column else bracket.bound
-        self._references += _references(bracket.values)
-
     def _read_field(self, mark: re.Match[str]) -> int:
         """Take the field of the last term that is named behind it, and return its end."""
         bracket, end = self._open[-1], mark.end()
-        begin, before, first = bracket.term
+        begin, before = bracket.term
         fields = self._columns.fields_of(bracket.values) if before == mark.start() else []
         names = [name for name in fields if self._text.startswith(name, end)]
         if names:
             name = max(names, key=len)
             end += len(name)
-            bracket.values = self._take(bracket.values, name, first)
-            bracket.term = begin, end, first
+            bracket.values = self._columns.taken(bracket.values, name)
+            bracket.term = begin, end
         return end
 
     def _read_word(self, mark: re.Match[str]) -> None:
@@ -244,7 +230,8 @@ class _Parser:
             self._cases.append(len(self._open))
             self._push(_CASE, mark)
         elif self._open[place].function == _AROUND_WORD[word]:
-            del self._open[place + 1 :]
+            self._unwind(place)
+            self._open[-1].inner = 0
             if word in ("THEN", "END"):
                 self._cases.pop()
                 self._close(mark)
@@ -254,87 +241,110 @@ class _Parser:
                 self._cases.append(len(self._open))
                 self._push(_CONDITION, mark)
 
+    def _read_opening(self, mark: re.Match[str]) -> None:
+        around, function = self._open[-1], mark["function"]
+        begin, end = around.term
+        if mark[0] == "[" and end == mark.start():
+            bracket = self._push(_ELEMENT, mark)
+            bracket.begin, bracket.arguments = begin, [around.values, []]
+            around.values = []
+        elif function in _PASSED or function in _PAIRS:
+            self._push(function, mark)
+        else:
+            around.inner += 1
+
     # -- brackets and their parts
 
-    def _push(self, function: str, mark: re.Match[str]) -> None:
-        around, first = self._open[-1], len(self._references)
-        is_within = around.is_within or around.decides
-        decides = function in (_CONDITION, _DECIDED_BY_FIRST)
-        piece = mark.end(), first
-        bracket = _Bracket(function, mark.start(), first, piece, decides, is_within, around.bound)
+    def _push(self, function: str, mark: re.Match[str]) -> _Bracket:
+        bracket = _Bracket(function, mark.start(), mark.end())
         self._open.append(bracket)
-        begin, end, first_of_term = around.term
-        if mark[0] == "[" and end == mark.start():
-            bracket.function, bracket.begin, bracket.first = _ELEMENT, begin, first_of_term
-            bracket.arguments = [around.values, []]
-        elif function == _LAMBDA:
-            if first - around.first + len(around.bound) > _MOST_BOUND:
-                bracket.function = LEFT_OUT
-            bracket.bound = [*around.bound, *chain(*around.arguments)]
+        return bracket
+
+    def _unwind(self, place: int) -> None:
+        """Leave the brackets within one: a text in the expression opened them."""
+        while len(self._open) - 1 > place:
+            bracket = self._open.pop()
+            values = chain(*bracket.arguments, bracket.others, bracket.values)
+            self._open[-1].others += _merged(values)
+
+    def _add_term(self, begin: int, end: int, values: list[Value]) -> None:
+        bracket = self._open[-1]
+        bracket.others += bracket.values
+        bracket.term, bracket.values = (begin, end), values
 
     def _end_piece(self, end: int, begin: int) -> None:
         """End a part of an argument; the next one begins."""
         bracket = self._open[-1]
-        place, first = bracket.piece
-        if bracket.decides and not bracket.is_within:
-            self._decide(first)
-        if place < end and len(self._open) < _DEEPEST:
-            values = bracket.values if bracket.term[:2] == (place, end) else []
-            opaque = Value(self._references[first:], text=self._text[place:end])
-            bracket.arguments[-1] += values or [opaque]
-        bracket.piece = begin, len(self._references)
+        text = slice(bracket.place, end)
+        values = bracket.values
+        if bracket.others or not values or bracket.term != (bracket.place, end):
+            values = _merged([*bracket.others, *values], text=text)
+        if bracket.place < end:
+            bracket.arguments[-1] += values
+        bracket.place, bracket.values, bracket.others = begin, [], []
 
     def _end_argument(self, mark: re.Match[str]) -> None:
         self._end_piece(mark.start(), mark.end())
-        bracket = self._open[-1]
-        bracket.arguments.append([])
-        bracket.decides = bracket.function in (_CONDITION, *_DECIDED_BY_OTHERS)
+        self._open[-1].arguments.append([])
 
     def _close(self, mark: re.Match[str]) -> None:
         """Close the innermost bracket."""
         end = mark.end()
         self._end_piece(mark.start(), end)
-        bracket = self._open[-1]
+        bracket = self._open.pop()
         if bracket.function in _RANKS and self._text.startswith(" windowspec", end):
-            self._decide(bracket.first)
-        is_followed = len(self._open) < _DEEPEST
-        values = self._made_by(bracket) if is_followed else []
-        self._open.pop()
-        around = self._open[-1]
-        if bracket.function != _CONDITION:
-            around.term, around.values = (bracket.begin, end, bracket.first), values
-            return
-        if is_followed:
-            condition = Value(self._references[bracket.first :], is_same=True)
-            around.arguments[-1].append(condition)
-        around.piece = end + 1, len(self._references)
-
-    def _decide(self, first: int) -> None:
-        columns = [reference.column for reference in self._references[first:]]
-        self._references[first:] = [Reference(column, decides=True) for column in columns]
+            bracket.function = _CONDITION
+        elif bracket.function == _LAMBDA:
+            self._bind(bracket.arguments[1:])
+        self._add_term(bracket.begin, end, self._made_by(bracket.function, bracket.arguments))
+        if bracket.function == _CONDITION and not self._open[-1].inner:
+            self._end_piece(end, end + 1)
 
     # -- values
 
-    def _made_by(self, bracket: _Bracket) -> list[Value]:
-        """Return the values that a call may have, if its fields can be followed."""
-        function, arguments = bracket.function, bracket.arguments
-        if fields := _fields_made_by(function, arguments):
-            return [Value(self._references[bracket.first :], fields=fields)]
-        values = [
-            value._replace(is_same=False)
-            for argument in arguments[_PASSED.get(function, slice(0))]
-            for value in argument
-        ]
+    def _bind(self, variables: list[list[Value]]) -> None:
+        """Derive the variables of a lambda function from the array whose elements they are.
+
+        Other functions than those that pass values on count with all that their arguments name.
+        """
+        around = self._open[-1]
+        array = [] if around.inner else around.arguments[0]
+        for variable in chain(*variables):
+            for column in variable.columns:
+                self._columns.derive_values(column, array)
+
+    def _made_by(self, function: str, arguments: list[list[Value]]) -> list[Value]:
+        """Return the values that a call may have, and what decides on them."""
+        if len(self._open) > _DEEPEST and function != _CONDITION:
+            return _merged(chain(*arguments))
+        if function in _PAIRS:
+            columns = [column for value in chain(*arguments) for column in value.columns]
+            return [Value(columns, fields=self._fields_made_by(function, arguments))]
+        begin, end = _PASSED[function]
+        values = [value._replace(is_same=False) for value in chain(*arguments[begin:end])]
         if function == "cast":
-            return self._renamed(values)
+            values = self._renamed(values)
         if function in _ELEMENTS and _VALUE in self._columns.fields_of(values):
-            return self._take(values, _VALUE, bracket.first)
-        return values
+            values = self._columns.taken(values, _VALUE)
+        others = chain(*arguments[:begin], *arguments[end:])
+        return values + _merged(others, decides=True)
+
+    def _fields_made_by(
+        self, function: str, arguments: list[list[Value]]
+    ) -> dict[str, list[Value]]:
+        names, values = arguments[::2], arguments[1::2]
+        if function == _MAP:
+            return {_KEY: [*chain(*names)], _VALUE: [*chain(*values)]}
+        if function == "arrays_zip":
+            half = len(arguments) // 2
+            names, values = arguments[half:], arguments[:half]
+        texts = [self._text[name[0].text] if name else "" for name in names]
+        return dict(zip(texts, values, strict=False))
 
     def _renamed(self, values: list[Value]) -> list[Value]:
         """Name the fields of structs as the type behind them does, which has the same order."""
         *values, type_name = values
-        names = _FIELDS_OF_TYPE.findall(type_name.text)
+        names = _FIELDS_OF_TYPE.findall(self._text[type_name.text])
         renamed = []
         for value in values:
             taken = [
@@ -342,32 +352,32 @@ class _Parser:
             ]
             if len(taken) == len(names):
                 fields = dict(zip(names, taken, strict=True))
-                renamed.append(Value(value.references, fields=fields))
+                renamed.append(Value(value.columns, fields=fields))
             else:
                 renamed.append(value)
         return renamed
 
-    def _take(self, values: list[Value], name: str, first: int) -> list[Value]:
-        """Take a field of a term that begins behind so many references."""
-        taken = self._columns.taken(values, name)
-        whole = {*_references(values)}
-        others = [reference for reference in self._references[first:] if reference not in whole]
-        self._references[first:] = others + _references(taken)
-        return taken
+
+def _merged(
+    values: Iterable[Value], *, decides: bool = False, text: slice = slice(0)
+) -> list[Value]:
+    """Merge values into one, and what decides on them into another."""
+    direct, deciding = list[list[str]](), list[list[str]]()
+    for value in values:
+        lists = deciding if decides or value.decides else direct
+        lists.append(value.columns)
+    merged = []
+    if direct or not deciding:
+        merged.append(Value(_joined(direct), text=text))
+    if deciding:
+        merged.append(Value(_joined(deciding), decides=True, is_same=True))
+    return merged
 
 
-def _fields_made_by(function: str, arguments: list[list[Value]]) -> dict[str, list[Value]]:
-    fields: dict[str, list[Value]] = {}
-    if len(arguments) % 2 or function not in _PAIRS:
-        return {}
-    for name, values in zip(arguments[::2], arguments[1::2], strict=True):
-        if function == _MAP:
-            fields.setdefault(_KEY, []).extend(name)
-            fields.setdefault(_VALUE, []).extend(values)
-        else:
-            fields["".join(value.text for value in name)] = values
-    return fields
-
-
-def _references(values: Iterable[Value]) -> list[Reference]:
-    return [reference for value in values for reference in value.references]
+def _joined(lists: list[list[str]]) -> list[str]:
+    """Add lists to the longest of them, so that nested expressions take linear time."""
+    lists.sort(key=len)
+    joined = lists.pop() if lists else []
+    for columns in lists:
+        joined += columns
+    return joined

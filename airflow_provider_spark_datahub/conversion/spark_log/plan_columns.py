@@ -615,8 +615,8 @@ class _Sinks:
         for column, text in (
             zip(columns, expressions, strict=False) if len(columns) == len(expressions) else ()
         ):
-            references, values = self._graph.read(text)
-            read = [reference.column for reference in references if not reference.decides]
+            values = [value for value in self._graph.read(text) if not value.decides]
+            read = [other for value in values for other in value.columns]
             below = [other for other in read if other != column]
             yield self._graph.names.get(column, ""), below, kind_of(values)
 
