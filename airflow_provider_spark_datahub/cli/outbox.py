@@ -1,19 +1,23 @@
-"""Commands on the outbox: ``pending``, ``emit`` and ``requeue``."""
+"""Commands on the outbox: ``pending``, ``emit``, ``requeue`` and ``retire``."""
 
 from __future__ import annotations
 
+import math
 import shlex
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.cli import console
+from airflow_provider_spark_datahub.conversion import JobRecord, retirement
+from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import (
     DrainLimits,
     Entry,
@@ -52,6 +56,8 @@ _TaskOption = Annotated[
 _ForOption = Annotated[
     list[str] | None, typer.Option("--for", help="Only entries for this connection; repeatable.")
 ]
+_DAY_MS = 86_400_000
+_RETIRE_SECONDS = 60.0
 _MOST_REASONS = 5
 _REASON_CHARS = 60
 """Of a reason in the command that selects its entries, which may be the beginning of it."""
@@ -208,6 +214,83 @@ def requeue(
     console.say(
         f"Pending again: {counted(len(entries), 'entry')} with {counted(proposals, 'proposal')}"
     )
+
+
+def retire(
+    outbox: OutboxOption = None,
+    days: Annotated[
+        float, typer.Option(help="Also jobs that did not run for so many days.", min=0.0)
+    ] = math.inf,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the jobs.")] = False,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Mark the Spark jobs of tasks that Airflow does not have any more as removed in DataHub.
+
+    Exit status: 0; 1 if Airflow or DataHub does not answer, or the outbox cannot be read; 2 for
+    wrong options.
+    """
+    retired: list[_Summary] = []
+    with opened_outbox(outbox) as opened:
+        records = [*opened.jobs.all()]
+        tasks = _tasks_of(records)
+        failed = tasks is None
+        since_ms = opened.storage.now_ms() - days * _DAY_MS
+        remaining = [_remaining(record, tasks, since_ms) for record in records]
+        current = {job for record in remaining for job in record.jobs}
+        for record, rest in zip(records, remaining, strict=True):
+            jobs = sorted(record.jobs - current)
+            if rest == record:
+                continue
+            if not dry_run and not _retire(jobs, record.connection_id):
+                failed = True
+                continue
+            if not dry_run:
+                opened.jobs.keep(rest)
+            key = record.key
+            retired += ({"dag": key.dag_id, "task": key.task_id, "job": job} for job in jobs)
+    if as_json:
+        console.show_json({"retired": retired})
+    else:
+        for job in retired:
+            console.show_line("  ".join(job.values()))
+    console.say(f"{'To retire' if dry_run else 'Retired'}: {counted(len(retired), 'job')}")
+    if failed:
+        raise typer.Exit(console.EXIT_INCOMPLETE)
+
+
+_Tasks = Mapping[str, Collection[str]] | None
+"""Ids of the tasks of each DAG; ``None`` if they are not known."""
+
+
+def _tasks_of(records: Iterable[JobRecord]) -> _Tasks:
+    try:
+        return hooks.tasks_of_dags({record.key.dag_id for record in records})
+    except hooks.NoAnswerError as error:
+        console.say(f"No task counts as gone, since Airflow does not answer: {error}")
+        return None
+
+
+def _remaining(record: JobRecord, tasks: _Tasks, since_ms: float) -> JobRecord:
+    """Return the record with the applications of a task that exists, and that ran since then."""
+    key, applications = record.key, record.applications
+    is_gone = tasks is not None and key.task_id not in tasks.get(key.dag_id, ())
+    first_ms = math.inf if is_gone else since_ms
+    kept = {urn: each for urn, each in applications.items() if each.time_ms >= first_ms}
+    return replace(record, applications=kept)
+
+
+def _retire(jobs: Iterable[str], connection: str) -> bool:
+    """Mark DataJobs as removed, and return whether this succeeded."""
+    sink, problem = hooks.open_sink(connection)
+    proposals = [proposal for job in jobs for proposal in retirement(job)]
+    if sink is not None:
+        with sink:
+            delivery = sink.deliver(proposals, Deadline.after(_RETIRE_SECONDS))
+        if delivery.delivered == len(proposals):
+            return True
+        problem = delivery.problem or delivery.rejected[0].reason
+    console.say(f"Not retired through {connection}: {problem}")
+    return False
 
 
 @contextmanager
