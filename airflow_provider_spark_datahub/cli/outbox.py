@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.cli import console
 from airflow_provider_spark_datahub.conversion import JobRecord, retirement
-from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import (
     DrainLimits,
     Entry,
@@ -57,7 +56,6 @@ _ForOption = Annotated[
     list[str] | None, typer.Option("--for", help="Only entries for this connection; repeatable.")
 ]
 _DAY_MS = 86_400_000
-_RETIRE_SECONDS = 60.0
 _MOST_REASONS = 5
 _REASON_CHARS = 60
 """Of a reason in the command that selects its entries, which may be the beginning of it."""
@@ -226,35 +224,32 @@ def retire(
 ) -> None:
     """Mark the Spark jobs of tasks that Airflow does not have any more as removed in DataHub.
 
-    Exit status: 0; 1 if Airflow or DataHub does not answer, or the outbox cannot be read; 2 for
+    Exit status: 0; 1 if Airflow does not answer, or the outbox cannot be read or written; 2 for
     wrong options.
     """
     retired: list[_Summary] = []
     with opened_outbox(outbox) as opened:
         records = [*opened.jobs.all()]
         tasks = _tasks_of(records)
-        failed = tasks is None
         since_ms = opened.storage.now_ms() - days * _DAY_MS
         remaining = [_remaining(record, tasks, since_ms) for record in records]
         current = {job for record in remaining for job in record.jobs}
         for record, rest in zip(records, remaining, strict=True):
+            key, connection = record.key, record.connection_id
             jobs = sorted(record.jobs - current)
-            if rest == record:
-                continue
-            if not dry_run and not _retire(jobs, record.connection_id):
-                failed = True
-                continue
-            if not dry_run:
-                opened.jobs.keep(rest)
-            key = record.key
             retired += ({"dag": key.dag_id, "task": key.task_id, "job": job} for job in jobs)
+            if rest != record and not dry_run:
+                proposals = [proposal for job in jobs for proposal in retirement(job)]
+                opened.put(key, proposals, spark_succeeded=False, connection_id=connection)
+                opened.jobs.keep(rest)
     if as_json:
         console.show_json({"retired": retired})
     else:
-        for job in retired:
-            console.show_line("  ".join(job.values()))
-    console.say(f"{'To retire' if dry_run else 'Retired'}: {counted(len(retired), 'job')}")
-    if failed:
+        for summary in retired:
+            console.show_line("  ".join(summary.values()))
+    next_step = "" if dry_run else f". Next: spark-datahub emit{_option(outbox)}"
+    console.say(f"Jobs to remove from DataHub: {len(retired)}{next_step}")
+    if tasks is None:
         raise typer.Exit(console.EXIT_INCOMPLETE)
 
 
@@ -277,20 +272,6 @@ def _remaining(record: JobRecord, tasks: _Tasks, since_ms: float) -> JobRecord:
     first_ms = math.inf if is_gone else since_ms
     kept = {urn: each for urn, each in applications.items() if each.time_ms >= first_ms}
     return replace(record, applications=kept)
-
-
-def _retire(jobs: Iterable[str], connection: str) -> bool:
-    """Mark DataJobs as removed, and return whether this succeeded."""
-    sink, problem = hooks.open_sink(connection)
-    proposals = [proposal for job in jobs for proposal in retirement(job)]
-    if sink is not None:
-        with sink:
-            delivery = sink.deliver(proposals, Deadline.after(_RETIRE_SECONDS))
-        if delivery.delivered == len(proposals):
-            return True
-        problem = delivery.problem or delivery.rejected[0].reason
-    console.say(f"Not retired through {connection}: {problem}")
-    return False
 
 
 @contextmanager

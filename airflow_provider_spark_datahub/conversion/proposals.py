@@ -104,6 +104,11 @@ def pointer_part(text: str) -> str:
     return text.replace("~", "~0").replace("/", "~1")
 
 
+def unescaped_part(part: str) -> str:
+    """Return the text that :func:`pointer_part` escaped."""
+    return part.replace("~1", "/").replace("~0", "~")
+
+
 class _Line(msgspec.Struct, gc=False, rename="camel"):
     """Struct of :meth:`Proposal.to_obj`, which is faster to encode."""
 

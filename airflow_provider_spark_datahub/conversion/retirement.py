@@ -5,21 +5,26 @@ Tests: ``tests/conversion/test_retirement.py``.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from airflow_provider_spark_datahub.conversion import urns
-from airflow_provider_spark_datahub.conversion.proposals import APPLICATION_JOB, Proposal, status
+from airflow_provider_spark_datahub.conversion.proposals import (
+    APPLICATION_JOB,
+    Proposal,
+    status,
+    unescaped_part,
+)
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
 _EDGES = "dataJobInputOutput"
 _AIRFLOW_JOB = "urn:li:dataJob:(urn:li:dataFlow:(airflow,"
-_INPUTS, _OUTPUTS, _COLUMNS = "inputDatasetEdges", "outputDatasetEdges", "fineGrainedLineages"
-_LISTS = (_INPUTS, _OUTPUTS, _COLUMNS, "inputDatasets", "outputDatasets", "inputDatajobs")
+_INPUTS, _OUTPUTS = "inputDatasetEdges", "outputDatasetEdges"
+_LISTS = (
+    _INPUTS, _OUTPUTS, "inputDatasets", "outputDatasets", "inputDatajobs", "fineGrainedLineages",
+)  # fmt: skip
 
 
 class JobEdges(msgspec.Struct, frozen=True):
@@ -71,38 +76,50 @@ class Revision:
     after: JobRecord
 
 
+class _Run(msgspec.Struct):
+    """DataJobs of a Spark application in one run.
+
+    :param replaced: URNs of those whose edges replace earlier ones; edges of others are added.
+    """
+
+    jobs: dict[str, JobEdges | None] = {}
+    replaced: set[str] = set()
+
+
 def revise(record: JobRecord, proposals: Sequence[Proposal]) -> Revision:
     """Compare the proposals of a run with what earlier runs of the task sent.
 
-    A complete run replaces the application's own edges: DataJobs that it does not have any more are
-    retired. Another run only adds edges, and those that a complete run gave are left out.
+    A complete run replaces the edges of the application's own DataJob: DataJobs that it does not
+    have are retired. Another run only adds edges: DataJobs whose edges a complete run gave are left
+    out.
     """
     before, after = dict(record.applications), dict(record.applications)
-    edges: dict[str, Sequence[dict[str, Any]]] = {}
+    time_ms = max(map(_time_ms, proposals), default=0)
+    known: set[str] = set()
     emptied: list[Proposal] = []
     retired: list[Proposal] = []
-    for urn, run in _applications(proposals).items():
-        earlier = record.applications.get(urn, ApplicationRecord(0, {}))
+    for application, run in _runs(proposals).items():
+        earlier = record.applications.get(application, ApplicationRecord(0, {}))
         # An earlier run may be converted after a later one.
-        if run.jobs.get(urn) and run.time_ms >= earlier.time_ms:
+        if application in run.replaced and time_ms >= earlier.time_ms:
             jobs = run.jobs
-            # Several applications of one name: the first one replaces the edges, the others add.
-            emptied += (_without_edges(job) for job, kept in jobs.items() if kept is None)
-            for job in earlier.jobs.keys() - jobs.keys():
-                retired += retirement(job)
-        elif earlier.jobs or len(run.jobs) > 1:
-            jobs = {**dict.fromkeys(run.jobs), **earlier.jobs}
-            edges |= _missing_edges(proposals, run, earlier)
+            # Of several applications of one name, the first one replaces edges, and the others add.
+            emptied += map(_without_edges, jobs.keys() - run.replaced)
+            for urn in earlier.jobs.keys() - jobs.keys():
+                retired += retirement(urn)
         else:
-            continue
-        after[urn] = ApplicationRecord(max(run.time_ms, earlier.time_ms), jobs)
-        certain = dict(earlier.jobs.items() & jobs.items())
-        all_jobs = dict.fromkeys([*earlier.jobs, *jobs])
-        before[urn] = ApplicationRecord(earlier.time_ms or run.time_ms, all_jobs | certain)
+            known |= _known_jobs(run, earlier) - {application}
+            jobs = dict.fromkeys(run.jobs.keys() - known) | earlier.jobs
+        last_ms = max(time_ms, earlier.time_ms)
+        if jobs != earlier.jobs:
+            all_jobs = dict.fromkeys([*earlier.jobs, *jobs])
+            before[application] = ApplicationRecord(last_ms, all_jobs)
+        after[application] = ApplicationRecord(last_ms, jobs)
+    kept = [proposal for proposal in proposals if proposal.entity_urn not in known]
     return Revision(
-        [*emptied, *_with_edges(proposals, edges), *retired],
-        msgspec.structs.replace(record, applications=before),
-        msgspec.structs.replace(record, applications=after),
+        [*emptied, *kept, *retired],
+        replace(record, applications=before),
+        replace(record, applications=after),
     )
 
 
@@ -115,81 +132,54 @@ def _without_edges(urn: str) -> Proposal:
     return Proposal("dataJob", urn, _EDGES, {field: [] for field in _LISTS})
 
 
-def _applications(proposals: Iterable[Proposal]) -> dict[str, ApplicationRecord]:
-    """Return the DataJobs of each Spark application, with the edges that replace earlier ones."""
-    time_ms = 0
-    edges: dict[str, JobEdges] = {}
-    jobs: dict[str, list[str]] = {}
+def _time_ms(proposal: Proposal) -> int:
+    is_event = proposal.aspect_name == "dataProcessInstanceRunEvent"
+    return proposal.aspect.get("timestampMillis", 0) if is_event else 0
+
+
+def _runs(proposals: Iterable[Proposal]) -> dict[str, _Run]:
+    """Return the Spark applications by the URN of their own DataJobs."""
+    runs: dict[str, _Run] = {}
+    run_of: dict[str, _Run] = {}
     for proposal in proposals:
         urn, aspect = proposal.entity_urn, proposal.aspect
-        if proposal.aspect_name == "dataProcessInstanceRunEvent":
-            time_ms = max(time_ms, aspect.get("timestampMillis", 0))
-        elif proposal.aspect_name == _EDGES and proposal.change_type == "UPSERT":
-            edges[urn] = JobEdges(_destinations(aspect[_INPUTS]), _destinations(aspect[_OUTPUTS]))
-        elif proposal.aspect_name == "dataJobInfo" and not urn.startswith(_AIRFLOW_JOB):
+        if proposal.aspect_name == "dataJobInfo" and not urn.startswith(_AIRFLOW_JOB):
             application = aspect.get("customProperties", {}).get(APPLICATION_JOB, urn)
-            jobs.setdefault(application, []).append(urn)
-    return {
-        application: ApplicationRecord(time_ms, {urn: edges.get(urn) for urn in of_application})
-        for application, of_application in jobs.items()
-    }
+            run_of[urn] = runs.setdefault(application, _Run())
+            run_of[urn].jobs.setdefault(urn)
+        elif proposal.aspect_name == _EDGES and urn in run_of:
+            run = run_of[urn]
+            run.jobs[urn] = _edges(proposal, run.jobs[urn])
+            if proposal.change_type == "UPSERT":
+                run.replaced.add(urn)
+    return runs
 
 
-def _destinations(edges: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    return frozenset(edge["destinationUrn"] for edge in edges)
+def _edges(proposal: Proposal, earlier: JobEdges | None) -> JobEdges:
+    """Return the edges of a proposal, and those of an earlier one of the same run."""
+    inputs, outputs = _datasets(proposal, _INPUTS), _datasets(proposal, _OUTPUTS)
+    if earlier is None:
+        return JobEdges(inputs, outputs)
+    return JobEdges(inputs | earlier.inputs, outputs | earlier.outputs)
 
 
-def _missing_edges(
-    proposals: Iterable[Proposal], run: ApplicationRecord, earlier: ApplicationRecord
-) -> dict[str, list[dict[str, Any]]]:
-    """Return the operations that are left of the patches of each DataJob; none if DataHub has all."""
-    inputs_of: defaultdict[str, set[str]] = defaultdict(set)
+def _datasets(proposal: Proposal, field: str) -> frozenset[str]:
+    if proposal.change_type == "UPSERT":
+        return frozenset(edge["destinationUrn"] for edge in proposal.aspect[field])
+    paths = [operation["path"].split("/") for operation in proposal.aspect]
+    return frozenset(unescaped_part(path[2]) for path in paths if path[1] == field)
+
+
+def _known_jobs(run: _Run, earlier: ApplicationRecord) -> set[str]:
+    """Return the URNs of the DataJobs whose pairs of edges a complete run gave."""
+    inputs_of: dict[str, frozenset[str]] = {}
     for edges in earlier.jobs.values():
         for output in edges.outputs if edges else ():
-            inputs_of[output] |= edges.inputs if edges else set()
-    missing: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for proposal in proposals:
-        urn = proposal.entity_urn
-        is_patch = proposal.aspect_name == _EDGES and proposal.change_type == "PATCH"
-        if is_patch and urn in run.jobs:
-            missing[urn] += _missing(proposal.aspect, inputs_of)
-    return missing
-
-
-def _missing(
-    operations: list[dict[str, Any]], inputs_of: Mapping[str, set[str]]
-) -> list[dict[str, Any]]:
-    targets = [_target(operation["path"]) for operation in operations]
-    outputs = [urn for field, urn in targets if field == _OUTPUTS]
-    if not outputs:
-        return operations
-    stored = set.intersection(*(inputs_of.get(output, set()) for output in outputs))
-    sources = {target for target in targets if target[0] in (_INPUTS, _COLUMNS)}
-    known = {source for source in sources if source[1] in stored}
-    if known == sources and inputs_of.keys() >= {*outputs}:
-        return []
-    pairs = zip(operations, targets, strict=True)
-    return [operation for operation, target in pairs if target not in known]
-
-
-def _target(path: str) -> tuple[str, str]:
-    """Return the list that an operation changes, and the dataset that it adds, or reads columns of."""
-    field, urn = path.split("/")[1], path.rpartition("/")[2]
-    urn = urn.replace("~1", "/").replace("~0", "~")
-    return field, urns.dataset_of_field(urn) if field == _COLUMNS else urn
-
-
-def _with_edges(
-    proposals: Iterable[Proposal], edges: Mapping[str, Sequence[dict[str, Any]]]
-) -> list[Proposal]:
-    """Return the proposals with these operations, without the DataJobs that have none."""
-    kept: list[Proposal] = []
-    for proposal in proposals:
-        urn = proposal.entity_urn
-        if urn not in edges:
-            kept.append(proposal)
-        elif edges[urn]:
-            is_patch = proposal.aspect_name == _EDGES
-            patched = msgspec.structs.replace(proposal, aspect=edges[urn])
-            kept.append(patched if is_patch else proposal)
-    return kept
+            inputs_of[output] = edges.inputs | inputs_of.get(output, frozenset())
+    known: set[str] = set()
+    for urn, edges in run.jobs.items():
+        if edges is None or not edges.outputs <= inputs_of.keys():
+            continue
+        if all(inputs_of[output] >= edges.inputs for output in edges.outputs):
+            known.add(urn)
+    return known

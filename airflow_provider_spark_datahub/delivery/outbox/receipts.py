@@ -435,7 +435,7 @@ class JobRecords:
                 self._storage.write(name, [_packed(record)])
             else:
                 self._storage.remove(name)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             log.warning("Could not record the jobs in %s: %s", self._storage.describe(name), error)
 
     def all(self) -> Iterator[JobRecord]:
