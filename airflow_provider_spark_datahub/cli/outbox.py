@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.cli import console
-from airflow_provider_spark_datahub.conversion import JobRecord, retirement
+from airflow_provider_spark_datahub.conversion import JobRecord, retired_job
 from airflow_provider_spark_datahub.delivery.outbox import (
     DrainLimits,
     Entry,
@@ -239,7 +239,7 @@ def retire(
             jobs = sorted(record.jobs - current)
             retired += ({"dag": key.dag_id, "task": key.task_id, "job": job} for job in jobs)
             if rest != record and not dry_run:
-                proposals = [proposal for job in jobs for proposal in retirement(job)]
+                proposals = [proposal for job in jobs for proposal in retired_job(job)]
                 opened.put(key, proposals, spark_succeeded=False, connection_id=connection)
                 opened.jobs.keep(rest)
     if as_json:

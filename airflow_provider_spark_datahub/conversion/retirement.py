@@ -106,7 +106,7 @@ def revise(record: JobRecord, proposals: Sequence[Proposal]) -> Revision:
             # Of several applications of one name, the first one replaces edges, and the others add.
             emptied += map(_without_edges, jobs.keys() - run.replaced)
             for urn in earlier.jobs.keys() - jobs.keys():
-                retired += retirement(urn)
+                retired += retired_job(urn)
         else:
             known |= _known_jobs(run, earlier) - {application}
             jobs = dict.fromkeys(run.jobs.keys() - known) | earlier.jobs
@@ -123,7 +123,7 @@ def revise(record: JobRecord, proposals: Sequence[Proposal]) -> Revision:
     )
 
 
-def retirement(urn: str) -> tuple[Proposal, Proposal]:
+def retired_job(urn: str) -> tuple[Proposal, Proposal]:
     """Return the proposals that empty a DataJob and mark it as removed."""
     return _without_edges(urn), status("dataJob", urn, removed=True)
 

@@ -366,7 +366,7 @@ def _outdated_edges(
     retractions = conversion.retractions(outdated.paths, ())
     for urn in outdated.unused_jobs:
         # Its edges are removed one by one, since a later DAG run may have added others.
-        retractions += conversion.retirement(urn)[1:]
+        retractions += conversion.retired_job(urn)[1:]
     return retractions, outdated.records
 
 

@@ -209,6 +209,18 @@ def test_added_edges_that_a_complete_run_gave_are_not_sent() -> None:
     assert task.catalog.pairs() == pairs({"x": "ab", "y": "abc"})
 
 
+def test_the_applications_own_job_is_always_sent() -> None:
+    """With ``exact_pairs: false``, it has all edges, whatever was added."""
+    task = Task()
+    task.sends(SAME)
+    own, *_, run = Run({}, adds=True).proposals(2000)
+    again = [own, *edges(job(), SAME.writes, adds=True), run]
+    record = JobRecord(AttemptKey("shop", "r", "build", -1, 1), "datahub")
+    (stored,) = Outbox(task.storage).jobs.all()
+    assert revise(record, again).proposals == again
+    assert revise(stored, again).proposals == again
+
+
 def test_an_edge_that_was_only_added_is_sent_again() -> None:
     """The first time, it may have been lost, or removed at the end of the DAG run."""
     task = Task()
