@@ -12,6 +12,7 @@ from typing import Any
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName
+from airflow_provider_spark_datahub.conversion.events import STATIC
 from airflow_provider_spark_datahub.conversion.facets.dataset import NO_METADATA
 from airflow_provider_spark_datahub.conversion.facets.run import (
     KIND,
@@ -57,8 +58,6 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
         *_of_datasets(datasets, settings),
         *map(_operation, job.operations),
         *chain.from_iterable(_edges_of(each, job.run.end_ms) for each in (own, *of_outputs)),
-        Proposal(KIND, run_urn, "dataProcessInstanceInput", {"inputs": list(lineage.inputs)}),
-        Proposal(KIND, run_urn, "dataProcessInstanceOutput", {"outputs": list(lineage.outputs)}),
         *_run(job, urn, run_urn),
     ]
 
@@ -322,6 +321,8 @@ def _added_columns(fine_grained: Collection[dict[str, Any]]) -> Iterator[dict[st
 
 def _run(job: JobLineage, job_urn: str, urn: str) -> list[Proposal]:
     run, details = job.run, job.run.details
+    if run.id.startswith(STATIC):
+        return []
     added = run.session_properties | run.execution_counts | run.dataset_properties
     instance = ProcessInstance(
         urn,
@@ -333,7 +334,12 @@ def _run(job: JobLineage, job_urn: str, urn: str) -> list[Proposal]:
         template_urn=job_urn,
         parent_urn=run.parent_urn,
     )
-    return [*instance.proposals(), *_run_events(run, urn, job.lineage.partitions)]
+    return [
+        Proposal(KIND, urn, "dataProcessInstanceInput", {"inputs": list(job.lineage.inputs)}),
+        Proposal(KIND, urn, "dataProcessInstanceOutput", {"outputs": list(job.lineage.outputs)}),
+        *instance.proposals(),
+        *_run_events(run, urn, job.lineage.partitions),
+    ]
 
 
 def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> list[Proposal]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
+from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 from msgspec import Raw
@@ -462,9 +463,8 @@ def _of_object(obj: object) -> RunEvent:
         raise EventError(f"not a JSON object but {type(obj).__name__}")
     run, job = as_object(obj.get("run")), as_object(obj.get("job"))
     if not run:
-        raise EventError(
-            "not a run event: it has no run (dataset events and job events carry no lineage of a run)"
-        )
+        obj = _with_static_job(obj)
+        run, job = as_object(obj["run"]), as_object(obj["job"])
     name, namespace = (redact_text(as_text(job.get(key))) for key in ("name", "namespace"))
     job_facets = Facets.of(job.get("facets"))
     return _checked(
@@ -476,6 +476,23 @@ def _of_object(obj: object) -> RunEvent:
         tuple(_datasets_of_objects(obj.get("inputs"))),
         tuple(_datasets_of_objects(obj.get("outputs"))),
     )
+
+
+def _with_static_job(obj: JsonObject) -> JsonObject:
+    """Return a job event or a dataset event with the facet ``lineage`` like the event of a run.
+
+    :raises EventError: if it has no such facet.
+    """
+    dataset, job = as_object(obj.get("dataset")), as_object(obj.get("job"))
+    holder = dataset or job
+    if "lineage" not in as_object(holder.get("facets")):
+        raise EventError(
+            "not a run event: it has no run, and no facet lineage, without which dataset events and job events "
+            "have no lineage"
+        )
+    identity = f"{as_text(holder.get('namespace'))} {as_text(holder.get('name'))}"
+    outputs = {"outputs": [dataset], "job": {"name": dataset.get("name")}} if dataset else {}
+    return {**obj, **outputs, "run": {"runId": f"{STATIC}{uuid5(NAMESPACE_URL, identity)}"}}
 
 
 def _datasets_of_objects(value: object) -> Iterator[EventDataset]:
@@ -518,6 +535,8 @@ def _checked(
     )
 
 
+STATIC = "static-"
+"""Begin of the run id of lineage that no run reports."""
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999, in ms since the epoch: later instants have no ISO form."""
 

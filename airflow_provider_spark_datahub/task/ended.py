@@ -148,6 +148,13 @@ class EndedAttempt:
         or a drain.
         """
         succeeded = self.end.spark_succeeded
+        queues = self._lineage.driver_output.dropping_queues
+        events.has_dropped = bool(queues)
+        if queues:
+            self._lineage.report.warnings.append(
+                f"Spark's event bus dropped events ({', '.join(queues)}), so that edges are only added: raise "
+                "spark.scheduler.listenerbus.eventqueue.capacity"
+            )
         in_time = Deadline.after(self._deadline.remaining() * _CONVERSION_SHARE)
         converted = events.lineage_in_time(succeeded, self._attempt, in_time)
         if converted is None:

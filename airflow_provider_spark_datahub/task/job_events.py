@@ -81,6 +81,7 @@ class JobEvents:
         self._forgotten = False
         self.saw_everything = self.out_of_time = self.is_stuck = False
         self._log_complete = True
+        self.has_dropped = False
 
     # -- while the job runs
 
@@ -227,9 +228,9 @@ class JobEvents:
         started = monotonic()
         report = self._report
         complete = report.outcome is Outcome.COMPLETE and not report.quarantined_count
-        ending = Ending(
-            succeeded, events_complete=self._log_complete if self._has_log_alone else complete
-        )
+        if self._has_log_alone:
+            complete = self._log_complete
+        ending = Ending(succeeded, events_complete=complete and not self.has_dropped)
         conversion = self._converter.finish(ending, log_complete=self._log_complete)
         log.debug(
             "Converted to %s, %s, %s in %d ms", counted(len(conversion.jobs), "job"),

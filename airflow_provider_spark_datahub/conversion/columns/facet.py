@@ -143,6 +143,17 @@ class DatasetColumns:
             content = read(_as_column_lineage(_facets_of_output(job_facets, output)))
         return DatasetColumns(content, sql) if content is not None else None
 
+    @staticmethod
+    def explicit_inputs(output: EventDataset, job_facets: Facets) -> frozenset[DatasetId] | None:
+        """Return the datasets that reach an output by the facet ``lineage``; ``None`` without it."""
+        facets = output.facets
+        if _LINEAGE not in facets:
+            facets = _facets_of_output(job_facets, output)
+        if _LINEAGE not in facets:
+            return None
+        content = _content(_as_column_lineage(facets))
+        return frozenset(content.inputs if content is not None else ())
+
     @classmethod
     def of(cls, edges: Sequence[ColumnEdge], sql: str) -> DatasetColumns:
         """Return column lineage that comes from no facet."""

@@ -137,6 +137,8 @@ class JobLineage(msgspec.Struct, gc=False):
         10); else they replace those in DataHub.
     :param is_shared: other runs of a mapped task write edges of the same job: edges are only added,
         too.
+    :param may_split: outputs with other inputs may have DataJobs of their own. The job of one event
+        does so only if the event says what reaches which.
     :param uses: versions, amounts and schemas, if they are known.
     """
 
@@ -146,6 +148,7 @@ class JobLineage(msgspec.Struct, gc=False):
     diagnostics: Diagnostics
     patch_edges: bool
     is_shared: bool = False
+    may_split: bool = True
     operations: Sequence[Operation] = ()
     uses: DatasetUses | None = None
 
@@ -178,6 +181,7 @@ class CoalescedJob:
         is_complete = (
             self._ended_well and ending.events_complete and seen and not self._unreported_queries
         )
+        is_complete = is_complete and not application.doubts
         is_complete = is_complete and not any(run.refused for run in application.runs)
         self.patch_edges = settings.use_patch or not is_complete
 
@@ -201,6 +205,7 @@ class CoalescedJob:
         if own is not None and not application.execution_counts:
             streams = [_STREAMS] if any(run.is_streaming for run in runs) else []
             diagnostics.gaps = (*_adaptive_gap(runs), *streams, *diagnostics.gaps)
+        diagnostics.gaps = (*application.doubts, *diagnostics.gaps)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
         times = start_ms, end_ms if self._ending.final else None
         definition = _definition(runs, (self._flow, self._id, self._name), settings, limit, times)
@@ -432,6 +437,7 @@ def job_of_event(event: RunEvent, settings: LineageSettings) -> JobLineage:
         lineage,
         diagnostics,
         patch_edges,
+        may_split=any(output.reached_by is not None for output in state.outputs.values()),
         operations=operations_of((state,), namer),
     )
 

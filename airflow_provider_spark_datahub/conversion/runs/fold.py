@@ -391,6 +391,7 @@ class Application:
     :param own_run: the application's own run; ``None`` if only its queries sent events.
     :param execution_counts: as in :class:`.JobRun`.
     :param has_log: Spark's event log was read, too.
+    :param doubts: why its queries may not be all that it did, for people; empty if they are.
     """
 
     run_id: str
@@ -398,6 +399,7 @@ class Application:
     own_run: RunState | None
     execution_counts: dict[str, str] = field(default_factory=dict)
     has_log: bool = False
+    doubts: tuple[str, ...] = ()
 
     @property
     def details(self) -> RunDetails:
@@ -574,6 +576,7 @@ class Fold:
             state.version = state.version or dataset.version
             if is_complete:
                 state.add_reads(*dataset.input_facets.once(_reads))
+        is_explicit = "lineage" in event.job.facets
         for dataset in in_time(event.outputs):
             state, written = (
                 self._add_dataset(run.outputs, dataset, index, properties),
@@ -586,6 +589,8 @@ class Fold:
                 else None
             )
             state.columns = columns or state.columns
+            if is_explicit or "lineage" in dataset.facets:
+                state.reached_by = DatasetColumns.explicit_inputs(dataset, event.job.facets)
             state.partitions = written.once(DatasetFacets.partitions) or state.partitions
             statistics = written.once(OutputStatistics.read)
             state.statistics = statistics if statistics != NOT_COUNTED else state.statistics

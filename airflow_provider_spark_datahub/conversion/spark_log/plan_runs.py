@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import chain
 from uuid import NAMESPACE_URL, uuid5
 
@@ -152,7 +153,7 @@ class Reach:
     has_driver_rows: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlanRun:
     """An outermost SQL execution, with what its plans read and write.
 
@@ -182,6 +183,17 @@ class PlanRun:
     def gap(self) -> str:
         """Why its plans do not show where the rows come from; empty if they do."""
         return short_statement(", and ".join(self.columns.ends), 200)
+
+    @cached_property
+    def unknown_nodes(self) -> tuple[str, ...]:
+        """The nodes that its reader does not know, and that may read or write."""
+        plans = (Plan.of(part.plan) for part in self.parts)
+        return tuple(dict.fromkeys(head for plan in plans for head in plan.unknown_nodes()))
+
+    @property
+    def hides_some(self) -> bool:
+        """Return whether its plans may hide an input."""
+        return bool(self.columns.unknown or self.unknown_nodes)
 
     @property
     def only_reads(self) -> bool:

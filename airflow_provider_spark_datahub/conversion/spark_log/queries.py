@@ -8,7 +8,7 @@ Tests: ``tests/conversion/test_merge.py`` and ``tests/conversion/test_hard_jobs.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
@@ -131,6 +131,7 @@ class _Queries:
         self._decided: set[str] = set()
         self._idle = logged.idle_roots()
         self._brought: dict[DatasetId, None] = {}
+        self._unknown_nodes: dict[str, None] = {}
         self._has_events = not all(run.is_logged for run in application.runs)
         self.lost: list[LostExecution] = []
 
@@ -141,6 +142,7 @@ class _Queries:
         silent: list[tuple[PlanRun, RunState]] = []
         for parts in roots:
             plan = self._plans.of(parts)
+            self._unknown_nodes.update(dict.fromkeys(plan.unknown_nodes))
             runs = reporting.get(parts[0].root_id)
             if runs is None:
                 silent.append((plan, self._query(plan, self._unreported_run(plan))))
@@ -153,7 +155,15 @@ class _Queries:
         known = with_effects(application, self._decided)
         known = known.without_columns_of_changes(self._names.change_feeds())
         counts = self._execution_counts(len(added)) if self._is_final else {}
-        return replace(known, execution_counts=counts)
+        return replace(known, execution_counts=counts, doubts=tuple(self._doubts()))
+
+    def _doubts(self) -> Iterator[str]:
+        """Yield why the queries may not be all that the application did."""
+        gaps = self._logged.gaps()
+        if gaps:
+            yield gaps
+        for node in self._unknown_nodes:
+            yield f"what {node!r} reads and writes is not known: edges are only added"
 
     def unnamed_sources(self) -> list[str]:
         """Return the sources in plans that lead to no dataset, if events do not fill them in."""
@@ -233,7 +243,7 @@ class _Queries:
             return {}
         planned = self._planned_inputs(plan, reported)
         names = {self._namer.name(dataset) for dataset in (*planned, *plan.outputs)}
-        hides_some = bool(plan.columns.unknown) or len(planned) < len(plan.inputs)
+        hides_some = plan.hides_some or len(planned) < len(plan.inputs)
         around = set(chain.from_iterable(map(folders_around, planned)))
         folders = {dataset._replace(name=dataset.name.rstrip("/")) for dataset in planned}
         inputs: _Datasets = {}
@@ -279,9 +289,12 @@ class _Queries:
             is_clear = bool(state.version or not state.layer)
             is_replaced = state.replaces or (name in replaced and is_clear)
             outputs[dataset] = structs.replace(state, replaces=is_replaced)
-        for dataset, state in plan.outputs.items() if not outputs else ():
-            outputs[dataset] = state
-            verdicts["output", dataset] = Verdict.PLANNED
+        reported_names = set(map(self._namer.name, outputs))
+        for dataset, state in plan.outputs.items():
+            is_missing = not outputs or plan.unknown_nodes
+            if is_missing and self._namer.name(dataset) not in reported_names:
+                outputs[dataset] = state
+                verdicts["output", dataset] = Verdict.PLANNED
         return outputs
 
     def _with_tables(self, run: RunState, plan: PlanRun) -> RunState:

@@ -311,7 +311,9 @@ def _job(
         if settings.capture_column_level_lineage
         else ()
     )
-    is_complete = log_complete and ending.events_complete and not diagnostics.unreported_queries
+    doubts = query.application.doubts if query.application else ()
+    is_complete = log_complete and ending.events_complete
+    is_complete = is_complete and not (diagnostics.unreported_queries or doubts)
     # A run without new data read and wrote nothing, so that it does not show all edges of the
     # query.
     succeeded = (
