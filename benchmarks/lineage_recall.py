@@ -3,8 +3,9 @@ looked at.
 
 Each job of ``tests/data/hard_jobs`` and ``field_jobs`` is converted three times: from OpenLineage's
 events, from them with Spark's event log, and from the log alone. Prints precision and recall of
-datasets, and of direct columns; then, of both sources, the number of edges by the source that names
-them, and how many of these are false.
+datasets, of direct columns, and of the pairs of tables that DataHub derives from the DataJobs; then
+the plain numbers of true and false ones; then, of both sources, the number of edges by the source
+that names them, and how many of these are false.
 
     python benchmarks/lineage_recall.py [JOB ...]
 """
@@ -12,15 +13,18 @@ them, and how many of these are false.
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending
 from airflow_provider_spark_datahub.conversion.diagnostics import LEFT_OUT
 from tests.conversion.builders import settings
+from tests.conversion.pairs import derived_pairs
 from tests.conversion.test_hard_jobs import (
     CORPORA,
     found_edges,
@@ -30,19 +34,35 @@ from tests.conversion.test_hard_jobs import (
     truth_of,
 )
 
-SOURCES = ("events", "both", "log")
+SOURCES = {"events": "events", "both": "with the log", "log": "log alone"}
+KINDS = {"edges": ("inputs", "outputs"), "columns": ("columns",), "pairs": ("pairs",)}
 EDGES, FALSE = Counter[str](), Counter[str]()
-HEADINGS = (
-    "recording",
-    "edges",
-    "events",
-    "with the log",
-    "log alone",
-    "columns",
-    "events",
-    "with the log",
-    "log alone",
-)
+
+
+@dataclass
+class Score:
+    """Number of edges in the truth, and of true and false ones in a conversion."""
+
+    expected: int = 0
+    true: int = 0
+    false: int = 0
+
+    def add(self, other: Score) -> None:
+        """Add the numbers of another score."""
+        self.expected += other.expected
+        self.true += other.true
+        self.false += other.false
+
+    def __str__(self) -> str:
+        """Return precision and recall."""
+        converted = self.true + self.false
+        precision = self.true / converted if converted else 1
+        recall = self.true / self.expected if self.expected else 1
+        return f"{precision:.3f} / {recall:.3f}"
+
+
+Scores = dict[tuple[str, str], Score]
+"""Scores by the kind of edges and the source."""
 
 
 def converted(recording: str, source: str) -> Conversion:
@@ -55,27 +75,27 @@ def converted(recording: str, source: str) -> Conversion:
     return converter.finish(Ending(succeeded=truth_of(recording)["result"] == "SUCCESS"))
 
 
-def counts(recording: str, source: str) -> list[int]:
-    """Return the true edges, and of those that were found the true and the false ones: of datasets,
-    then of columns.
-    """
-    conversion = converted(recording, source)
-    found = found_edges(conversion)
-    if source == "both":
-        _count_sources(recording, conversion)
-    result = []
-    for kinds in (("inputs", "outputs"), ("columns",)):
-        numbers = [0, 0, 0]
-        for kind in kinds:
-            either = true_edges(recording, f"either_{kind}")
-            true = true_edges(recording, kind) - either
-            numbers = [
-                numbers[0] + len(true),
-                numbers[1] + len(found[kind] & true),
-                numbers[2] + len(found[kind] - true - either),
-            ]
-        result += numbers
-    return result
+def scores_of(recording: str) -> Scores:
+    """Return the scores of a recording."""
+    scores: Scores = {}
+    for source in SOURCES:
+        conversion = converted(recording, source)
+        if source == "both":
+            _count_sources(recording, conversion)
+        edges = found_edges(conversion)
+        edges["pairs"] = derived_pairs(conversion.proposals(settings()))
+        for kind, names in KINDS.items():
+            score = scores[kind, source] = Score()
+            for name in names:
+                score.add(_score(recording, name, edges[name]))
+    return scores
+
+
+def _score(recording: str, name: str, edges: set[Any]) -> Score:
+    either = true_edges(recording, f"either_{name}")
+    true = true_edges(recording, name) - either
+    false = edges - true - either
+    return Score(len(true), len(edges & true), len(false))
 
 
 def _count_sources(recording: str, conversion: Conversion) -> None:
@@ -88,47 +108,72 @@ def _count_sources(recording: str, conversion: Conversion) -> None:
                 FALSE[dataset.edge_properties["source"]] += urn not in true
 
 
-def _cell(numbers: list[int]) -> str:
-    """Return precision and recall."""
-    true, found, false = numbers
-    return (
-        f"{found / (found + false) if found + false else 1:.3f} / {found / true if true else 1:.3f}"
-    )
+def _total(rows: Iterable[Scores]) -> Scores:
+    total: defaultdict[tuple[str, str], Score] = defaultdict(Score)
+    for scores in rows:
+        for key, score in scores.items():
+            total[key].add(score)
+    return total
 
 
-def _total(rows: Iterable[list[list[int]]]) -> list[list[int]]:
-    """Return the sums of rows, which have counts for each source."""
-    return [
-        [sum(column) for column in zip(*of_source, strict=True)]
-        for of_source in zip(*rows, strict=True)
-    ]
+def _print_row(*cells: object) -> None:
+    print("|", " | ".join(map(str, cells)), "|")
+
+
+def _print_headings(*headings: str) -> None:
+    _print_row(*headings)
+    print("|---" * len(headings) + "|")
+
+
+def _print_scores(rows: dict[str, Scores]) -> None:
+    """Print precision and recall by kind and source, after the number in the truth."""
+    titles = SOURCES.values()
+    headings = ["recording"]
+    for kind in KINDS:
+        headings += [kind, *titles]
+    _print_headings(*headings)
+    for name, scores in rows.items():
+        cells: list[object] = [name]
+        for kind in KINDS:
+            of_kind = [scores[kind, source] for source in SOURCES]
+            cells += [of_kind[0].expected, *of_kind]
+        _print_row(*cells)
+
+
+def _print_numbers(totals: dict[str, Scores]) -> None:
+    """Print the numbers of true and false edges."""
+    _print_headings("totals", "source", "true edges and columns", "false", "true pairs", "false")
+    for name, scores in totals.items():
+        for source, title in SOURCES.items():
+            edges, pairs = Score(), scores["pairs", source]
+            edges.add(scores["edges", source])
+            edges.add(scores["columns", source])
+            _print_row(name, title, edges.true, edges.false, pairs.true, pairs.false)
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     wanted = sys.argv[1:]
-    rows: dict[str, list[list[int]]] = {}
-    totals: dict[str, list[list[int]]] = {}
+    rows: dict[str, Scores] = {}
+    totals: dict[str, Scores] = {}
     for corpus, cases in CORPORA.items():
-        names = [
-            name
-            for case, truth in cases.items()
-            if not wanted or case in wanted
-            for name in truth["recorded"]
-        ]
-        of_corpus = {name: [counts(name, source) for source in SOURCES] for name in names}
-        totals |= {f"all of {corpus}": _total(of_corpus.values())} if names else {}
+        of_corpus: dict[str, Scores] = {}
+        for case, truth in cases.items():
+            if wanted and case not in wanted:
+                continue
+            for name in truth["recorded"]:
+                of_corpus[name] = scores_of(name)
+        if of_corpus:
+            totals[f"all of {corpus}"] = _total(of_corpus.values())
         rows |= of_corpus
-    rows |= totals | {"all": _total(totals.values())}
-    print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}")
-    for name, row in rows.items():
-        datasets, columns = ([_cell(numbers[i : i + 3]) for numbers in row] for i in (0, 3))
-        print(
-            f"| {name} | {row[0][0]} | {' | '.join(datasets)} | {row[0][3]} | {' | '.join(columns)} |"
-        )
-    print("\n| named by | edges | false |\n|---|---|---|")
+    totals["all"] = _total(totals.values())
+    _print_scores(rows | totals)
+    print()
+    _print_numbers(totals)
+    print()
+    _print_headings("named by", "edges", "false")
     for source, count in EDGES.most_common():
-        print(f"| {source} | {count} | {FALSE[source]} |")
+        _print_row(source, count, FALSE[source])
 
 
 if __name__ == "__main__":

@@ -228,6 +228,7 @@ _SINGLE_FILE = re.compile(rf"(?P<log>[^.].*?)(?:\.(?:{_SUFFIXES}))?(?:\.inprogre
 _ROLLED_FILE = re.compile(
     rf"events_(?P<index>\d+)_.*?(?:\.(?:{_SUFFIXES}))?(?P<compacted>\.compact)?"
 )
+_COMPACTED = ".compact"
 _EVENT_NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"([^"\\]*)"')
 
 _STREAMING_EVENTS = "org.apache.spark.sql.streaming.StreamingQueryListener$"
@@ -256,7 +257,7 @@ _KEPT_KEYS = {
         "Hadoop Properties",
         "Spark Properties",
     ),
-    "SparkListenerJobStart": ("Properties", "Submission Time"),
+    "SparkListenerJobStart": ("Job ID", "Properties", "Submission Time"),
 }
 _WANTED = frozenset(name.encode() for name in _KEPT_KEYS)
 # Properties with the places of tables and the namespace of the jobs. All others may hold secrets.
@@ -416,6 +417,8 @@ def _problems(application: _ApplicationLog, read: CollectionReport) -> Iterator[
         yield f"the Spark event log of {application.name} was not closed: its driver was killed, or still runs"
     elif read.outcome is Outcome.TORN:
         yield f"the last line of the Spark event log of {application.name} is cut off"
+    if any(part.name.endswith(_COMPACTED) for part in application.parts):
+        yield f"a History Server removed ended executions from the Spark event log of {application.name}"
     # A rolled log whose driver was killed at once has a folder without files.
     is_gone = read.outcome is Outcome.REPLACED or (
         read.outcome is Outcome.MISSING and application.parts

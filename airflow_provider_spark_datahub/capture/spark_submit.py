@@ -284,6 +284,9 @@ _EXCEPTION = re.compile(
     r'(?:Caused by: |: |Exception in thread "[^"]{0,200}" )?'
     r"(?!py4j\.)((?:[\w$]{1,200}\.){0,20}[\w$]{0,200}(?:Exception|Error)(?:: .*|$))"
 )
+_DROPPED = re.compile(
+    r"\bDropp(?:ing event from queue|ed \d+ events from) (?P<queue>eventLog|shared)\b"
+)
 _SCRIPT_ERROR = re.compile(r"\S+: line \d+: (.*)")
 """Characters of a line that are looked at, and remembered; a program may print megabytes without an
 end of line.
@@ -297,10 +300,13 @@ class DriverOutput:
     :ivar last_line: the last line that is not empty, nor of a log about less than an error.
     :ivar cause: the last exception, without those of py4j that only wrap one, or the first error of
         Spark's scripts.
+    :ivar dropping_queues: queues of Spark's event bus that dropped events: ``eventLog``, or
+        ``shared``, the listeners' own.
     """
 
     def __init__(self) -> None:
         self.last_line = self.cause = ""
+        self.dropping_queues: dict[str, None] = {}
         self._error = ""
         self._failure = ""
         self._stopping_since: float | None = None
@@ -320,6 +326,9 @@ class DriverOutput:
             yield line
 
     def _watch(self, line: str) -> None:
+        dropped = _DROPPED.search(line)
+        if dropped is not None:
+            self.dropping_queues[dropped["queue"]] = None
         is_frame = _FRAME.match(line) is not None
         if not is_frame:
             self._error = line.strip(" :\r\n")

@@ -30,6 +30,7 @@ _COMMANDS = {
     "pending": ("outbox", "List the entries that are pending or quarantined."),
     "emit": ("outbox", "Deliver the pending entries of the outbox."),
     "requeue": ("outbox", "Make quarantined entries pending again."),
+    "retire": ("outbox", "Remove the jobs of tasks that are gone from DataHub."),
 }
 """The module of each command, and its line in the list of commands, which imports none of the
 modules.

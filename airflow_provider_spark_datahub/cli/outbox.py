@@ -1,19 +1,22 @@
-"""Commands on the outbox: ``pending``, ``emit`` and ``requeue``."""
+"""Commands on the outbox: ``pending``, ``emit``, ``requeue`` and ``retire``."""
 
 from __future__ import annotations
 
+import math
 import shlex
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.cli import console
+from airflow_provider_spark_datahub.conversion import JobRecord, retired_job
 from airflow_provider_spark_datahub.delivery.outbox import (
     DrainLimits,
     Entry,
@@ -52,6 +55,7 @@ _TaskOption = Annotated[
 _ForOption = Annotated[
     list[str] | None, typer.Option("--for", help="Only entries for this connection; repeatable.")
 ]
+_DAY_MS = 86_400_000
 _MOST_REASONS = 5
 _REASON_CHARS = 60
 """Of a reason in the command that selects its entries, which may be the beginning of it."""
@@ -208,6 +212,66 @@ def requeue(
     console.say(
         f"Pending again: {counted(len(entries), 'entry')} with {counted(proposals, 'proposal')}"
     )
+
+
+def retire(
+    outbox: OutboxOption = None,
+    days: Annotated[
+        float, typer.Option(help="Also jobs that did not run for so many days.", min=0.0)
+    ] = math.inf,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the jobs.")] = False,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Mark the Spark jobs of tasks that Airflow does not have any more as removed in DataHub.
+
+    Exit status: 0; 1 if Airflow does not answer, or the outbox cannot be read or written; 2 for
+    wrong options.
+    """
+    retired: list[_Summary] = []
+    with opened_outbox(outbox) as opened:
+        records = [*opened.jobs.all()]
+        tasks = _tasks_of(records)
+        since_ms = opened.storage.now_ms() - days * _DAY_MS
+        remaining = [_remaining(record, tasks, since_ms) for record in records]
+        current = {job for record in remaining for job in record.jobs}
+        for record, rest in zip(records, remaining, strict=True):
+            key, connection = record.key, record.connection_id
+            jobs = sorted(record.jobs - current)
+            retired += ({"dag": key.dag_id, "task": key.task_id, "job": job} for job in jobs)
+            if rest != record and not dry_run:
+                proposals = [proposal for job in jobs for proposal in retired_job(job)]
+                opened.put(key, proposals, spark_succeeded=False, connection_id=connection)
+                opened.jobs.keep(rest)
+    if as_json:
+        console.show_json({"retired": retired})
+    else:
+        for summary in retired:
+            console.show_line("  ".join(summary.values()))
+    next_step = "" if dry_run else f". Next: spark-datahub emit{_option(outbox)}"
+    console.say(f"Jobs to remove from DataHub: {len(retired)}{next_step}")
+    if tasks is None:
+        raise typer.Exit(console.EXIT_INCOMPLETE)
+
+
+_Tasks = Mapping[str, Collection[str]] | None
+"""Ids of the tasks of each DAG; ``None`` if they are not known."""
+
+
+def _tasks_of(records: Iterable[JobRecord]) -> _Tasks:
+    try:
+        return hooks.tasks_of_dags({record.key.dag_id for record in records})
+    except hooks.NoAnswerError as error:
+        console.say(f"No task counts as gone, since Airflow does not answer: {error}")
+        return None
+
+
+def _remaining(record: JobRecord, tasks: _Tasks, since_ms: float) -> JobRecord:
+    """Return the record with the applications of a task that exists, and that ran since then."""
+    key, applications = record.key, record.applications
+    is_gone = tasks is not None and key.task_id not in tasks.get(key.dag_id, ())
+    first_ms = math.inf if is_gone else since_ms
+    kept = {urn: each for urn, each in applications.items() if each.time_ms >= first_ms}
+    return replace(record, applications=kept)
 
 
 @contextmanager

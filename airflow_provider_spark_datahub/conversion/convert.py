@@ -313,9 +313,9 @@ class Converter:
             return
         reported = self._fold.applications()
         for logged in [logged for logged in logs if logged.match(reported, logs) is None]:
-            count, unnamed = spark_log.add_application(logged, self._fold, self._settings)
-            self.conversion.events += count
-            self.conversion.diagnostics.merge(Diagnostics(unnamed_sources=tuple(unnamed)))
+            for event in spark_log.application_events(logged):
+                self._fold.add(RunEvent.parse(event))
+            self.conversion.events += len(logged.executions)
 
     def _finished(
         self,
@@ -362,11 +362,12 @@ class Converter:
                 with_effects(application).without_columns_of_changes()
                 for application in applications
             ], symlinks
-        merged = spark_log.merge_logs(
+        queries = spark_log.queries_of_logs(
             applications, self._logs, symlinks, self._settings, final=final
         )
-        self.conversion.diagnostics.lost_executions = merged.lost
-        return merged.applications, merged.symlinks
+        self.conversion.diagnostics.lost_executions = queries.lost
+        self.conversion.diagnostics.unnamed_sources = tuple(queries.unnamed)
+        return queries.applications, queries.symlinks
 
     def _coalesced(
         self, merged: _Merged, ending: Ending, *, log_complete: bool = True

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         page_url,
         stored_result,
         successful_task_runs,
+        tasks_of_dags,
     )
     from .airflow_services import AirflowServices, NoAnswerError
     from .assets import emit_assets

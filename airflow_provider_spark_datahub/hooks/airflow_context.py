@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cache, partial
@@ -37,6 +37,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import (
     owner_urns,
     tag_urns,
 )
+from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.get_provider_info import datahub_plugin_is_installed
 from airflow_provider_spark_datahub.hooks.airflow_services import (
@@ -56,6 +57,8 @@ _RESULTS: Mapping[str | None, AttemptResult] = {
 """Result of a task instance by its state in Airflow. In other states, its job may run, or it will
 be tried again.
 """
+_DAGS_SECONDS = 600.0
+"""Time to read the DAGs of an outbox, of which there may be thousands."""
 _TRIGGER_MS = 60_000
 """A DAG run is for a date in the past if its logical date is earlier than its trigger by more than
 this.
@@ -414,6 +417,28 @@ def successful_task_runs(dag_id: str, run_id: str, task_ids: Sequence[str]) -> d
         for task_id, found in runs.items()
         if all(state == "success" for _, state in found)
     }
+
+
+def tasks_of_dags(dag_ids: Collection[str]) -> dict[str, Collection[str]]:
+    """Return the ids of the tasks of these DAGs, without DAGs that Airflow does not have any more.
+    Not for use in a task.
+
+    :raises NoAnswerError: if Airflow's database does not answer, or has no DAG at all.
+    """
+    from airflow.models.dag import DagModel
+    from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    def tasks() -> dict[str, Collection[str]]:
+        with create_session() as session:
+            active = {*session.scalars(select(DagModel.dag_id).where(~DagModel.is_stale))}
+        if not active:
+            raise LookupError("it has no DAG")
+        dags: Iterable[Any] = map(SerializedDagModel.get_dag, active.intersection(dag_ids))
+        return {dag.dag_id: dag.task_dict.keys() for dag in dags}
+
+    return ask("Airflow's database", tasks, Deadline.after(_DAGS_SECONDS))
 
 
 def ended_attempt(ti: Any, dag: Any, end_ms: int, result: AttemptResult) -> TaskAttempt:

@@ -351,19 +351,23 @@ def _outdated_edges(
         return (), ()
     task_ids = sorted({record.key.task_id for record in records})
     task_runs = hooks.successful_task_runs(end.key.dag_id, end.key.run_id, task_ids)
-    outdated, old = kept.outdated(records, end.key.run_id, task_runs)
+    outdated = kept.outdated(records, end.key.run_id, task_runs)
     log.debug(
         "Records of edges: %d, %d of earlier DAG runs replaced; outdated: %s",
         len(records),
-        len(old),
-        outdated,
+        len(outdated.records),
+        outdated.paths,
     )
-    for task_id in sorted({*task_ids} - {record.key.task_id for record in old}):
+    for task_id in sorted({*task_ids} - {record.key.task_id for record in outdated.records}):
         log.info(
             "Edges that earlier DAG runs of %s.%s wrote stay in DataHub: not every run of this task in %s is known "
             "to be complete.", end.key.dag_id, task_id, end.key.run_id,
         )  # fmt: skip
-    return conversion.retractions(outdated, ()), old
+    retractions = conversion.retractions(outdated.paths, ())
+    for urn in outdated.unused_jobs:
+        # Its edges are removed one by one, since a later DAG run may have added others.
+        retractions += conversion.retired_job(urn)[1:]
+    return retractions, outdated.records
 
 
 def _deliver(end: _End, entry: Entry | None) -> None:

@@ -125,6 +125,15 @@ class TaskDelivery:
         self._outages.record(self._options.connection, server, delivery, deadline)
         return delivery
 
+    def revise(self, proposals: Sequence[Proposal]) -> list[Proposal]:
+        """Return the proposals of a running job without the edges that DataHub has; the outbox
+        records its DataJobs, which the end retires if it does not have them.
+        """
+        # As in deliver_earlier, an outbox of its own.
+        outbox = self._connections.outbox(self._options)
+        outbox.deadline = Deadline.after(_BEGIN_SECONDS)
+        return outbox.jobs.revise(self._key, self._options.connection, proposals).proposals
+
     def deliver_earlier(self) -> None:
         """Deliver what earlier attempts left pending, while the job of this one runs."""
         from airflow_provider_spark_datahub.delivery.outbox import deliver_in_order
@@ -288,6 +297,7 @@ class TaskDelivery:
                     self._entry.discard()
                     self._report.outbox_entry = None
         else:
+            self._report.proposals = self._report.pending = entry.manifest.pending
             try:
                 # What stays pending takes as long to record as the entry took to write.
                 self._deliver_entries(

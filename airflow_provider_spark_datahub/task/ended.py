@@ -237,14 +237,15 @@ class EndedAttempt:
         self._names_all_edges = not attempt.is_mapped
         if not (attempt.is_mapped or attempt.written_by_plugin):
             return
+        shared_edges: dict[str, tuple[str, ...]] = {job.job_urn: () for job in jobs}
+        for urn, paths in edges.items():
+            shared_edges[urn] = tuple(sorted(paths))
         record = EdgeRecord(
             attempt.key,
             self._lineage.options.connection,
             attempt.dag_run.start_ms or 0,
             attempt.dag_run.due_ms or attempt.dag_run.start_ms or 0,
-            {urn: tuple(sorted(paths)) for urn, paths in edges.items()}
-            if attempt.is_mapped
-            else {},
+            shared_edges if attempt.is_mapped else {},
             outputs=tuple(sorted(self._own_outputs())),
         )
         self._lineage.delivery.keep_edges(record)

@@ -147,6 +147,7 @@ class RunningAttempt:
         self._events = events
 
     def _deliver(self, conversion: Conversion, proposals: list[Proposal]) -> bool:
+        proposals = self._delivery.revise(proposals)
         for urn, paths in patched_edges(proposals).items():
             # Record the edges before the delivery: they may be stored although no answer arrives.
             self._sent_edges.setdefault(urn, set()).update(paths)

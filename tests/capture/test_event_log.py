@@ -109,7 +109,7 @@ def test_jobs_keep_their_execution_and_databases_their_address(tmp_path: Path) -
     *found, _, kept, _ = EventLog(tmp_path)
     assert [event["Spark Properties"][url] for event in found] == list(addresses.values())
     del properties["my.secret"]
-    assert kept == {"Event": "SparkListenerJobStart", "Properties": properties}
+    assert kept == {"Event": "SparkListenerJobStart", "Job ID": 1, "Properties": properties}
 
 
 def test_the_paths_of_rdds_are_kept(tmp_path: Path) -> None:

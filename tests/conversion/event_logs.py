@@ -99,6 +99,11 @@ def execution(
     return events if end is None else [*events, {**ended, "errorMessage": error}]
 
 
+def job_started(number: int, execution_id: int | None = None) -> Json:
+    properties = {} if execution_id is None else {"spark.sql.execution.id": str(execution_id)}
+    return {"Event": "SparkListenerJobStart", "Job ID": number, "Properties": properties}
+
+
 def query_started(second: int = 10, name: str | None = "paid", run_id: str = QUERY_RUN) -> Json:
     ids = {"id": QUERY_ID, "runId": run_id}
     return {"Event": f"{STREAMING}QueryStartedEvent", **ids, "name": name, "timestamp": at(second)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable
+import lzma
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from airflow_provider_spark_datahub.conversion import JobLineage
@@ -14,7 +15,8 @@ Pair = tuple[str, str]
 
 CORPUS_TRUTH: dict[str, Json] = json.loads((CORPUS / "truth.json").read_text(encoding="utf-8"))
 """Truth of each case in ``tests/data/corpus``."""
-_MORE_JOBS = CORPUS.parent / "more_jobs"
+DATA = CORPUS.parent
+_MORE_JOBS = DATA / "more_jobs"
 _TRUTH: dict[str, Json] = json.loads((_MORE_JOBS / "truth.json").read_text(encoding="utf-8"))
 RECORDINGS = [
     recording for case, truth in _TRUTH.items() for recording in truth.get("recorded", [case])
@@ -34,11 +36,21 @@ def recorded(kind: str, recording: str) -> list[bytes]:
     return lines_of(_MORE_JOBS / kind / f"{recording}.ndjson")
 
 
+def recorded_logs() -> Iterator[Path]:
+    """Yield the files of all recorded event logs."""
+    for path in sorted(DATA.rglob("*.ndjson*")):
+        is_log = "logs" in path.parent.name or "log" in path.name or path.parent.name == "engines"
+        if is_log and ".openlineage." not in path.name:
+            yield path
+
+
 def lines_of(path: Path) -> list[bytes]:
-    """Return the lines of a file, which may be packed or missing."""
-    packed = path.with_name(f"{path.name}.gz")
+    """Return the lines of a file, which may be packed or missing. Its name may lack ``.gz``."""
+    packed = path if path.suffix == ".gz" else path.with_name(f"{path.name}.gz")
     if packed.exists():
         return gzip.decompress(packed.read_bytes()).splitlines()
+    if path.suffix == ".xz":
+        return lzma.decompress(path.read_bytes()).splitlines()
     return path.read_bytes().splitlines() if path.exists() else []
 
 

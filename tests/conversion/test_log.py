@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -7,11 +9,13 @@ import pytest
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending
 from airflow_provider_spark_datahub.conversion.spark_log.log import (
     LoggedApplication,
+    SparkLog,
     SqlExecution,
     StreamingQuery,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.streaming import coalesce_with_queries
-from tests.conversion.builders import proposals, settings
+from tests.cases import cases
+from tests.conversion.builders import Json, proposals, settings
 from tests.conversion.event_logs import (
     APP_ID,
     QUERY_ID,
@@ -22,12 +26,14 @@ from tests.conversion.event_logs import (
     app_started,
     environment,
     execution,
+    job_started,
     query_progressed,
     query_started,
     query_terminated,
     read_log,
     recorded_log,
 )
+from tests.conversion.recordings import DATA, lines_of, recorded_logs
 from tests.oracles.strict import canonical_violations
 
 
@@ -167,3 +173,98 @@ def test_the_folder_of_a_stream_is_in_place_of_its_files_whatever_its_name() -> 
     assert LoggedApplication("app", queries={"run": query}).plans_of([part]) == [
         f"{index}[{folder}]"
     ]
+
+
+def gaps(events: list[Json], **properties: str) -> str:
+    begin = {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": properties}
+    (application,) = read_log([begin, app_started(), *events])
+    return application.gaps()
+
+
+def executions(numbers: list[int]) -> list[Json]:
+    return [event for number in numbers for event in execution(number, 1, 2)]
+
+
+@cases("gaps")
+def test_ids_that_a_log_lacks_are_reported(
+    logged: list[int], jobs: list[list[int | None]], lacks: str
+) -> None:
+    sentence = f"Spark's log lacks {lacks}: its event bus dropped events" if lacks else ""
+    started = [job_started(*job) for job in jobs]
+    assert gaps([*executions(logged), *started]) == sentence
+    assert gaps([*executions(logged), *started, app_ended()]) == sentence
+
+
+def test_an_end_without_a_start_is_a_gap() -> None:
+    end = execution(1, 1, 2)[1]
+    assert "execution 1 of 2:" in gaps([*executions([0]), end])
+
+
+def test_an_execution_without_an_end_is_a_gap_of_an_application_that_ended() -> None:
+    events = [*executions([0]), *execution(1, 1, None)]
+    assert gaps(events) == ""
+    ended = gaps([*events, app_ended()])
+    assert ended.startswith("Spark's log lacks the end of execution 1: its driver was stopped")
+
+
+def test_events_that_the_user_excluded_are_no_gaps() -> None:
+    events = [*executions([0, 2]), job_started(1)]
+    jobs, both = "SparkListenerJob.*", "SparkListenerJobStart,.*SQLExecution.*"
+    assert "execution 1 of 3" in gaps(events, **{"spark.eventLog.excludedPatterns": jobs})
+    assert gaps(events, **{"spark.eventLog.excludedPatterns": both}) == ""
+    assert "job 0 of 2" in gaps([job_started(1)])
+    assert gaps([job_started(1)], **{"spark.eventLog.excludedPatterns": jobs}) == ""
+
+
+def test_forgotten_executions_are_no_gaps_and_hide_none() -> None:
+    log = SparkLog()
+    for event in [app_started(), *executions([0, 1, 3, 4])]:
+        log.add(event)
+    log.forget_executions(1, [])
+    (application,) = log.applications
+    assert len(application.executions) == 1
+    assert "execution 2 of 5" in application.gaps()
+    for event in executions([2, 5]):
+        log.add(event)
+    assert application.gaps() == ""
+
+
+def test_memory_does_not_grow_with_the_ids_that_are_missing() -> None:
+    (application,) = read_log([app_started(), *executions([0, 10**12, 10**15])])
+    assert len(application.execution_ids.missing) == 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.no_cover
+def test_whole_logs_have_no_gaps() -> None:
+    with_ids = Counter[str]()
+    for path in recorded_logs():
+        if path.parent.name == "engines":
+            continue
+        events = [json.loads(line) for line in lines_of(path)]
+        applications = read_log(events)
+        assert [application.gaps() for application in applications] == [""] * len(applications), (
+            path
+        )
+        if any("Job ID" in event for event in events):
+            with_ids[applications[0].spark_version[:3]] += 1
+    assert sorted(with_ids) == ["3.5", "4.0", "4.1", "4.3"]
+
+
+@pytest.mark.parametrize("name", ["not_written-4.3.0", "writers-4.3.0", "views-3.5.9"])
+def test_each_execution_that_a_log_loses_with_its_jobs_is_reported(name: str) -> None:
+    lines = lines_of(DATA / "hard_jobs" / "logs" / f"{name}.ndjson.gz")
+    events = [json.loads(line) for line in lines]
+    ids = [event["executionId"] for event in events if event["Event"].endswith("SQLExecutionStart")]
+    for lost in sorted(ids)[1:-1]:
+        kept = [event for event in events if lost not in executions_of(event)]
+        (application,) = read_log(kept)
+        assert application.gaps() == (
+            f"Spark's log lacks execution {lost} of {len(ids)}: its event bus dropped events"
+        )
+
+
+def executions_of(event: Json) -> set[int | None]:
+    """Return the execution that an event is about."""
+    of_job = (event.get("Properties") or {}).get("spark.sql.execution.id")
+    return {event.get("executionId"), int(of_job) if of_job else None}

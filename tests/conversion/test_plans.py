@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
 
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     Node,
+    Plan,
     PlanDataset,
     PlanDatasets,
+    Tree,
 )
 from tests.cases import cases
-from tests.conversion.recordings import recorded
+from tests.conversion.recordings import DATA, lines_of, recorded, recorded_logs
 
 
 def node(head: str, *lines: str) -> str:
@@ -110,3 +118,130 @@ def test_the_transaction_log_of_a_table_is_not_a_list_of_files() -> None:
         [],
         ["2 more beside file:/t/rows/0.json (raise spark.sql.maxMetadataStringLength)"],
     ]
+
+
+def plans_of(path: Path) -> Iterator[str]:
+    """Yield the plans in a recorded log."""
+    for line in lines_of(path):
+        if b"SQLExecutionStart" in line:
+            yield json.loads(line)["physicalPlanDescription"]
+
+
+def query(*heads: str) -> str:
+    """Return a plan of nodes one below the other. The last one scans files."""
+    count = len(heads)
+    tree = [
+        f"{'   ' * (place - 1)}{'+- ' * (place > 0)}{head} ({count - place})"
+        for place, head in enumerate(heads)
+    ]
+    described = [f"({count - place}) {head}\nInput [1]: [a#1]" for place, head in enumerate(heads)]
+    described[-1] += "\nLocation: InMemoryFileIndex [hdfs://nn:8020/lake/in]"
+    return "\n".join(
+        ["== Physical Plan ==", *tree, "", "", "\n\n".join(reversed(described)), "", ""]
+    )
+
+
+@cases("plans")
+def test_commands_that_nobody_knows_are_reported(command: str, arguments: str) -> None:
+    text = query(command, "Scan parquet ").replace(
+        f"(2) {command}\n", f"(2) {command}\nArguments: {arguments}\n"
+    )
+    assert PlanDatasets.of([text]).sinks == ()
+    assert Plan.of(text).unknown_nodes() == (command,)
+
+
+@cases("plans")
+def test_plans_of_other_engines_name_their_datasets(
+    recording: str, sources: list[list[str]], sinks: list[list[str]], unknown: list[str]
+) -> None:
+    texts = list(plans_of(DATA / "engines" / f"{recording}.ndjson.gz"))
+    assert PlanDatasets.of(texts) == PlanDatasets(datasets(sources), datasets(sinks))
+    assert [head for text in texts for head in Plan.of(text).unknown_nodes()] == unknown
+
+
+@cases("plans")
+def test_scans_of_other_engines_are_scans(head: str, table: str) -> None:
+    (source,) = plan(node(head, "Location: InMemoryFileIndex [s3a://lake/in]")).sources
+    assert source.table == table
+    assert Plan.of(query("Execute ShowTablesCommand", head)).unknown_nodes() == ()
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [
+        ("Execute CreateViewCommand", "CreateViewCommand", "LogicalRelation"),
+        ("CommandResult", "Execute ShowTablesCommand", "ShowTablesCommand"),
+        (
+            "AdaptiveSparkPlan",
+            "GpuColumnarToRow",
+            "GpuHashAggregate",
+            "GpuFilter",
+            "GpuScan parquet ",
+        ),
+        ("CommandResult", "CreateTable"),
+        ("Project", "AcmeShuffle", "Scan csv "),
+    ],
+)
+def test_what_hides_no_dataset_is_known(heads: tuple[str, ...]) -> None:
+    assert Plan.of(query(*heads)).unknown_nodes() == ()
+
+
+@pytest.mark.parametrize(
+    ("heads", "unknown"),
+    [
+        (("AcmeWrite", "Scan csv "), "AcmeWrite"),
+        (("AdaptiveSparkPlan", "AcmeWrite", "Scan csv "), "AcmeWrite"),
+        (("Project", "CommandResult", "AcmeWrite", "Scan csv "), "AcmeWrite"),
+        (("Project", "AcmeScan"), "AcmeScan"),
+        # A procedure of Iceberg, such as add_files, is only seen by what it returns.
+        (("CommandResult", "LocalTableScan"), "CommandResult"),
+    ],
+)
+def test_what_may_hide_a_dataset_is_reported(heads: tuple[str, ...], unknown: str) -> None:
+    text = query(*heads)
+    if unknown == heads[-1]:
+        text = text.replace("Location: ", "Place: ")
+    assert Plan.of(text).unknown_nodes() == (unknown,)
+
+
+def place_of_node(tree: Tree, node: Node) -> tuple[object, ...]:
+    """Return a key that nodes share if they have the same name, parent and kind of plan."""
+    nodes = list(tree.nodes.values())
+    above = [parent.kind for parent in nodes if node.number in parent.children][:1]
+    text = re.sub(
+        r"\d+", "", f"{node.head[:14]}{node.arguments[:20]}" if node.writer else node.head[:14]
+    )
+    return (node.kind, text, *above, nodes[0].kind, tree.subquery[0], bool(node.children))
+
+
+@cache
+def nodes_of_recorded_plans() -> list[tuple[str, Node]]:
+    """Return the nodes of all recorded plans, each with its plan: one of those at the same place."""
+    nodes: dict[tuple[object, ...], tuple[str, Node]] = {}
+    for path in recorded_logs():
+        for text in plans_of(path):
+            for tree in Plan.of(text).trees:
+                for node in tree.nodes.values():
+                    nodes.setdefault(place_of_node(tree, node), (text, node))
+    return list(nodes.values())
+
+
+@pytest.mark.slow
+@pytest.mark.no_cover
+@pytest.mark.parametrize(
+    ("name", "step"), [(r"\1Renamed", 1), (r"\1Acme\2", 5), (r"\1\2Transformer", 5)]
+)
+def test_a_renamed_node_turns_no_dataset_into_silence(name: str, step: int) -> None:
+    nodes = nodes_of_recorded_plans()[::step]
+    assert len(nodes) > 400
+    silent: list[str] = []
+    for text, renamed in nodes:
+        head = re.compile(rf"^(\({renamed.number}\) (?:Execute )?)(\S+)", re.MULTILINE)
+        other = head.sub(name, text)
+        assert other != text
+        before, after = PlanDatasets.of([text]), PlanDatasets.of([other])
+        is_same = [*map(set, after)] == [*map(set, before)]
+        unknown = set(Plan.of(other).unknown_nodes()) - set(Plan.of(text).unknown_nodes())
+        if not (is_same or unknown):
+            silent.append(renamed.head)
+    assert silent == []

@@ -64,8 +64,10 @@ def receipts_in(outbox: Outbox) -> list[Manifest]:
 
 
 def files(root: Path) -> list[Path]:
-    """Return all files except those that no delivery needs: kept proposals and histories."""
-    aside = {"delivered", "history"}
+    """Return all files except those that no delivery needs: kept proposals, histories and records
+    of jobs.
+    """
+    aside = {"delivered", "history", "jobs"}
     return sorted(path for path in root.rglob("*") if path.is_file() and not aside & {*path.parts})
 
 

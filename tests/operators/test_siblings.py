@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,15 +19,16 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import DAG
 
 from airflow_provider_spark_datahub import hooks
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite
 from airflow_provider_spark_datahub.hooks import airflow_context
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from tests.conversion.builders import urn
+from tests.conversion.pairs import Catalog, Pair
 from tests.delivery.samples import delivered_lines
 from tests.operators.copies import SPARK_JOB, datasets, write_events
 from tests.operators.tries import DagRun, FakeSpark, TaskInstance, context_of, dag, execute
-from tests.oracles.stored import StoredEdges, stored_edges
 
 INDEXES, WORKERS = 50, 4
 SPARK_COPY = SPARK_JOB.format("shop.copy")
@@ -47,8 +49,22 @@ def copy_task(
     )
 
 
-def stored(tmp_path: Path) -> dict[str, StoredEdges]:
-    return stored_edges(json.loads(line) for line in delivered_lines(tmp_path / "sink"))
+def stored(tmp_path: Path) -> Catalog:
+    """Return what DataHub holds."""
+    catalog = Catalog()
+    lines = delivered_lines(tmp_path / "sink")
+    catalog.apply(Proposal.from_obj(json.loads(line)) for line in lines)
+    return catalog
+
+
+def live_jobs(catalog: Catalog) -> set[str]:
+    """Return the DataJobs of outputs that are not removed, by the end of their names."""
+    jobs = catalog.jobs.keys() - catalog.removed
+    return {urn.rpartition("/")[2] for urn in jobs if ".file." in urn}
+
+
+def copies(numbers: Iterable[int]) -> set[Pair]:
+    return {(urn("file", f"/in/{number}"), urn("file", f"/out/{number}")) for number in numbers}
 
 
 @pytest.mark.slow
@@ -78,10 +94,9 @@ def test_mapped_task_runs_in_any_order_keep_each_others_edges(
         list(workers.map(run_index, order))
 
     found = stored(tmp_path)
-    for job in (TASK_JOB.format("copy"), SPARK_COPY):
-        assert found[job].inputs == datasets("in", range(INDEXES)), job
-        assert found[job].outputs == datasets("out", range(INDEXES)), job
-    assert len(found[SPARK_COPY].columns) == INDEXES
+    assert found.jobs[TASK_JOB.format("copy")].outputs == datasets("out", range(INDEXES))
+    assert found.pairs() == copies(range(INDEXES))
+    assert sum(len(job.columns) for job in found.jobs.values()) == INDEXES
 
 
 def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Path) -> None:
@@ -92,7 +107,7 @@ def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Pa
         write_events(spark, number)
     task = copy_task(spark, 3, "copy")
 
-    def copied(ti: TaskInstance, *numbers: int) -> dict[str, StoredEdges]:
+    def copied(ti: TaskInstance, *numbers: int) -> Catalog:
         context = context_of(task, ti)
         for number in numbers:
             task.application_args, task._hook = [str(number)], None
@@ -101,9 +116,9 @@ def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Pa
 
     copied(TaskInstance(task_id="copy"), 3)
     found = copied(TaskInstance(task_id="copy", dag_run=DagRun(run_id="tuesday")), 0, 1, 2)
-    for job in (TASK_JOB.format("copy"), SPARK_COPY):
-        assert found[job].inputs == datasets("in", range(3)), job
-        assert found[job].outputs == datasets("out", range(3)), job
+    assert found.jobs[TASK_JOB.format("copy")].outputs == datasets("out", range(3))
+    assert found.pairs() == copies(range(3))
+    assert live_jobs(found) == {"1)", "2)"}, "the first one has replaced the application's edges"
     proposals = [json.loads(line) for line in delivered_lines(tmp_path / "sink")]
     of_task = {
         proposal["aspectName"]: proposal["aspect"]["json"]
@@ -114,7 +129,8 @@ def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Pa
     assert set(of_task["dataProcessInstanceInput"]["inputs"]) == datasets("in", range(3))
     assert set(of_task["dataProcessInstanceOutput"]["outputs"]) == datasets("out", range(3))
     found = copied(TaskInstance(task_id="copy", dag_run=DagRun(run_id="wednesday")), 1)
-    assert found[SPARK_COPY].outputs == datasets("out", range(1, 2))
+    assert found.pairs() == copies([1])
+    assert live_jobs(found) == set()
 
 
 def test_with_the_applications_id_tasks_replace_each_others_edges(
@@ -122,7 +138,7 @@ def test_with_the_applications_id_tasks_replace_each_others_edges(
 ) -> None:
     """As DataHub's Java listener does; the runs of one mapped task only add."""
 
-    def outputs(task_id: str, numbers: range, *, mapped: bool) -> set[str]:
+    def pairs(task_id: str, numbers: range, *, mapped: bool) -> set[Pair]:
         for number in numbers:
             write_events(spark, number)
             task = copy_task(spark, number, task_id)
@@ -131,10 +147,11 @@ def test_with_the_applications_id_tasks_replace_each_others_edges(
                 task,
                 context_of(task, TaskInstance(task_id=task_id, map_index=number if mapped else -1)),
             )
-        return stored(tmp_path)[SPARK_JOB.format("shop")].outputs
+        return stored(tmp_path).pairs()
 
-    assert outputs("mapped", range(3), mapped=True) == datasets("out", range(3))
-    assert outputs("copy", range(3, 4), mapped=False) == datasets("out", range(3, 4))
+    assert pairs("mapped", range(3), mapped=True) == copies(range(3))
+    assert pairs("copy", range(3, 4), mapped=False) == copies(range(4)), "its record knows no other"
+    assert stored(tmp_path).jobs[SPARK_JOB.format("shop")].outputs == datasets("out", range(3, 4))
 
 
 def run_of(number: int, **more: Any) -> DagRun:
@@ -171,22 +188,29 @@ def test_the_end_of_a_dag_run_removes_edges_that_only_earlier_runs_wrote(
                 task, context_of(task, TaskInstance(task_id="copy", map_index=index, dag_run=run))
             )
 
-    def outputs() -> list[set[str]]:
+    def holds(*numbers: int) -> None:
         found = stored(tmp_path)
-        return [found[job].outputs for job in (SPARK_COPY, TASK_JOB.format("copy"))]
+        assert found.pairs() == copies(numbers)
+        assert live_jobs(found) == {f"{number})" for number in numbers}
+        columns = {column for job in found.jobs.values() for column, _ in job.columns}
+        assert {column.rpartition("/")[2] for column in columns} == {
+            f"{number},PROD),id)" for number in numbers
+        }
+        outputs = {urn("file", f"/out/{number}") for number in numbers}
+        assert found.jobs[TASK_JOB.format("copy")].outputs == outputs
 
     task = copy_task(spark, 0, "copy")
     first, second, third, fourth = map(run_of, (1, 2, 3, 4))
     run_indexes(first, 0, 1, 2)
     task_runs[first.run_id] = {"copy": [0, 1, 2]}
     end_dag_run(first, task)
-    assert outputs() == [datasets("out", range(3))] * 2
+    holds(0, 1, 2)
 
     # One index failed: nobody knows what it would have written.
     run_indexes(second, 0)
     task_runs[second.run_id] = {}
     end_dag_run(second, task)
-    assert outputs() == [datasets("out", range(3))] * 2
+    holds(0, 1, 2)
 
     # The fourth DAG run is under way when the third ends, and has written again what the third did
     # not.
@@ -194,18 +218,15 @@ def test_the_end_of_a_dag_run_removes_edges_that_only_earlier_runs_wrote(
     run_indexes(fourth, 2)
     task_runs[third.run_id] = {"copy": [0]}
     end_dag_run(third, task)
-    assert outputs() == [{urn("file", "/out/0"), urn("file", "/out/2")}] * 2
-    assert {
-        downstream.rpartition("/")[2] for downstream, _ in stored(tmp_path)[SPARK_COPY].columns
-    } == {
-        "0,PROD),id)",
-        "2,PROD),id)",
-    }
+    holds(0, 2)
 
     task_runs[fourth.run_id] = {"copy": [2]}
     end_dag_run(fourth, task)
-    assert outputs() == [datasets("out", range(2, 3))] * 2
+    holds(2)
+    assert SPARK_COPY not in stored(tmp_path).removed
     assert len(list((tmp_path / "outbox/edges").rglob("*.gz"))) == 1
+    run_indexes(run_of(5), 0)
+    holds(0, 2)
 
 
 @pytest.mark.slow
@@ -222,21 +243,22 @@ def test_a_cleared_older_dag_run_removes_no_edge_of_a_newer_one(
             assert (state, logical_date > datetime(2026, 1, 4, tzinfo=UTC)) == ("success", True)
             return SimpleNamespace(run_id=third.run_id, logical_date=third.logical_date)
 
-    def outputs(run: DagRun, number: int) -> set[str]:
+    def holds(numbers: Collection[int], after: DagRun, number: int) -> None:
         write_events(spark, number)
         task = copy_task(spark, number, "copy")
-        execute(task, context_of(task, Instance(task_id="copy", map_index=index, dag_run=run)))
-        task_runs[run.run_id] = {"copy": [index]}
-        end_dag_run(run, task)
+        execute(task, context_of(task, Instance(task_id="copy", map_index=index, dag_run=after)))
+        task_runs[after.run_id] = {"copy": [index]}
+        end_dag_run(after, task)
         found = stored(tmp_path)
-        assert found[SPARK_COPY].outputs == found[TASK_JOB.format("copy")].outputs
-        return found[SPARK_COPY].outputs
+        assert found.pairs() == copies(numbers)
+        outputs = {urn("file", f"/out/{number}") for number in numbers}
+        assert found.jobs[TASK_JOB.format("copy")].outputs == outputs
 
-    assert outputs(third, 3) == datasets("out", range(3, 4))
-    assert outputs(cleared, 1) == datasets("out", range(1, 2)) | datasets("out", range(3, 4))
-    older = range(1, 2) if index < 0 else range(0)
-    assert outputs(backfill, 2) == datasets("out", older) | datasets("out", range(2, 4))
-    assert outputs(fourth, 4) == datasets("out", range(4, 5))
+    holds([3], after=third, number=3)
+    holds([1, 3], after=cleared, number=1)
+    holds([1, 2, 3] if index < 0 else [2, 3], after=backfill, number=2)
+    holds([4], after=fourth, number=4)
+    assert live_jobs(stored(tmp_path)) == ({"4)"} if index >= 0 else set())
 
 
 @pytest.mark.slow

@@ -17,12 +17,14 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.conversion.convert import Converter
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox import Histories
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, Sink
 from airflow_provider_spark_datahub.task import EndedAttempt, LineageReport, job_events
+from tests.conversion.pairs import Catalog
 from tests.delivery.outboxes import Recording, outbox_at
 from tests.delivery.samples import delivered_text
 from tests.operators.tries import CORPUS
@@ -40,6 +42,8 @@ READ = {
     for name in ("customers", "orders")
 }
 WRITTEN = {"urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/a/revenue_by_country,PROD)"}
+OUTPUT_JOB = f"{JOB[:-1]}.file./lake/out/a/revenue_by_country)"
+"""DataJob of what it wrote, which has the edges until it is over."""
 
 Json = dict[str, Any]
 
@@ -109,10 +113,10 @@ def test_lineage_is_there_before_the_end_of_the_job(tmp_path: Path) -> None:
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
-        wait_until(lambda: patched_edges(one.delivered, JOB, "outputDatasetEdges"))
+        wait_until(lambda: patched_edges(one.delivered, OUTPUT_JOB, "outputDatasetEdges"))
         early = one.delivered
-        assert patched_edges(early, JOB, "inputDatasetEdges") == READ
-        assert patched_edges(early, JOB, "outputDatasetEdges") == WRITTEN
+        assert patched_edges(early, OUTPUT_JOB, "inputDatasetEdges") == READ
+        assert patched_edges(early, OUTPUT_JOB, "outputDatasetEdges") == WRITTEN
         assert {event["status"] for event in one.run_events()} == {"STARTED"}
         assert [canonical_violations(each) for each in early] == [[]] * len(early)
         running.writes(LINES[UNTIL_ITS_END:])
@@ -125,6 +129,11 @@ def test_lineage_is_there_before_the_end_of_the_job(tmp_path: Path) -> None:
     )
     runs = {each["entityUrn"] for each in one.aspects("dataProcessInstanceOutput")}
     assert len(runs) == 2, "the task's and Spark's, each time the same"
+    catalog = Catalog()
+    catalog.apply(map(Proposal.from_obj, one.delivered))
+    assert catalog.pairs() == {(read, written) for read in READ for written in WRITTEN}
+    assert catalog.jobs[JOB].outputs == WRITTEN
+    assert catalog.removed == {OUTPUT_JOB}, "the end does not have it"
     assert not list((tmp_path / "events").iterdir())
 
 
@@ -253,7 +262,7 @@ def test_a_huge_file_is_not_read_again_if_queries_were_forgotten(
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
-        wait_until(lambda: patched_edges(one.delivered, JOB, "outputDatasetEdges"))
+        wait_until(lambda: patched_edges(one.delivered, OUTPUT_JOB, "outputDatasetEdges"))
         time.sleep(PERIOD * 3)
         running.writes(LINES[UNTIL_ITS_END:])
         ended = EndedAttempt(one.lineage, ENDED, one.running)
@@ -262,7 +271,7 @@ def test_a_huge_file_is_not_read_again_if_queries_were_forgotten(
     ended.compare()
     (record,) = Histories(outbox_at(tmp_path / "outbox").storage).all()
     assert (set(record.inputs), set(record.outputs)) == (READ, WRITTEN), "the forgotten ones, too"
-    last = one.aspects("dataJobInputOutput", JOB, since=-report.proposals)
+    last = one.aspects("dataJobInputOutput", OUTPUT_JOB, since=-report.proposals)
     assert {each["changeType"] for each in last} <= {"PATCH"}, "earlier deliveries stay"
     results = [event.get("result") for event in one.run_events()]
     assert {"type": "SUCCESS", "nativeResultType": "COMPLETE"} in results
@@ -284,7 +293,9 @@ def test_undelivered_proposals_are_delivered_again(
         sink.refuses = lambda _: False
         wait_until(lambda: sink.arrived)
         assert (
-            patched_edges([each.to_obj() for each in sink.arrived], JOB, "outputDatasetEdges")
+            patched_edges(
+                [each.to_obj() for each in sink.arrived], OUTPUT_JOB, "outputDatasetEdges"
+            )
             == WRITTEN
         )
         running.writes(LINES[UNTIL_ITS_END:])

@@ -153,23 +153,15 @@ class DatasetColumns:
         inputs = (*self.inputs, *(column.dataset for edge in edges for column in edge.upstreams))
         return self._copy((*self.edges, *edges), inputs, self.sql)
 
-    def without(self, is_wrong: Callable[[str], bool]) -> DatasetColumns:
-        """Return a copy without the direct edges of output columns, and without datasets that only
-        these name.
-
-        :param is_wrong: returns whether an output column loses its edges.
+    def mapped(self, changed: Callable[[ColumnEdge], ColumnEdge]) -> DatasetColumns:
+        """Return a copy with other edges, without those that lose all upstreams, and without
+        datasets that only these named.
         """
-        wrong, right = list[ColumnEdge](), list[ColumnEdge]()
-        for edge in self.edges:
-            (wrong if edge.is_direct and any(map(is_wrong, edge.downstreams)) else right).append(
-                edge
-            )
-        of_wrong, of_right = (
-            {one.dataset for edge in some for one in edge.upstreams} for some in (wrong, right)
-        )
-        return self._copy(
-            right, (one for one in self.inputs if one in of_right or one not in of_wrong), self.sql
-        )
+        edges = [edge for edge in map(changed, self.edges) if edge.upstreams]
+        before = {column.dataset for edge in self.edges for column in edge.upstreams}
+        after = {column.dataset for edge in edges for column in edge.upstreams}
+        inputs = [dataset for dataset in self.inputs if dataset not in before - after]
+        return self._copy(edges, inputs, self.sql)
 
     def renamed(self, named: Callable[[DatasetId], DatasetId]) -> DatasetColumns:
         """Return a copy with other names of its datasets."""

@@ -9,31 +9,22 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from airflow_provider_spark_datahub.conversion.columns.facet import (
-    ColumnEdge,
     ColumnId,
-    DatasetColumns,
 )
-from airflow_provider_spark_datahub.conversion.datasets import DatasetNamer
 from airflow_provider_spark_datahub.conversion.events import DatasetId
-from airflow_provider_spark_datahub.conversion.facets.dataset import field_names
 from airflow_provider_spark_datahub.conversion.redaction import LONGEST_LOGIN, redacted_beginning
-from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-# sqlglot's dialect, by the platform that ran the statement.
-_DIALECTS = {"spark": "spark", "hive": "hive"}
 # Limits that keep sqlglot's time to a few seconds, by its versions since 26. It takes quadratic
 # time for nested expressions and types, parses each join that has no condition yet in two ways, and
 # copies what an alias, a part that WITH names or a star stands for.
@@ -104,34 +95,6 @@ _Resolve = Callable[[str], Table | None]
 _Sources = dict[str, tuple[ColumnId, ...]]
 
 
-def columns_of_statement(
-    statement: str,
-    dialect: str,
-    resolve: _Resolve,
-    allowance: Allowance | None = None,
-    wanted: Collection[str] | None = None,
-) -> tuple[Table, _Sources]:
-    """Return the table that ``INSERT … SELECT`` or ``CREATE TABLE … AS SELECT`` writes, and its
-    columns' sources.
-
-    Other statements are refused: a query does not show which table the job wrote its result to.
-
-    :param resolve: finds a table by name. A table that it does not find may be a view, so the
-        statement is refused.
-    :param wanted: columns of the target. If these are all constants, no column is returned.
-    :raises StatementError: if a table or a column is not certain, or the statement exceeds a limit.
-    """
-    with _parser(statement, allowance or Allowance()) as parse_one:
-        parsed = parse_one(statement, dialect=dialect)
-        target, listed, query = _target_and_query(parsed, resolve)
-        if wanted is not None and not _has_sources(parsed, target, listed, query, wanted):
-            return target, {}
-        sources = _sources(query, _with_plain_names(query, resolve), dialect)
-    return target, dict(
-        zip(_target_columns(parsed, target, listed, list(sources)), sources.values(), strict=True)
-    )
-
-
 @contextmanager
 def _parser(statement: str, allowance: Allowance) -> Iterator[Callable[..., Any]]:
     """Return a context with sqlglot's parser, whose errors are all :class:`StatementError`."""
@@ -156,43 +119,6 @@ def _parser(statement: str, allowance: Allowance) -> Iterator[Callable[..., Any]
         raise StatementError(f"sqlglot failed: {reason}") from error
     finally:
         logger.disabled = was_disabled
-
-
-def _target_and_query(parsed: Any, resolve: _Resolve) -> tuple[Table, list[str], exp.Query]:
-    """Return the written table, the columns that the statement lists for it, and the query."""
-    from sqlglot import exp
-
-    if isinstance(parsed, exp.Query):
-        raise StatementError(
-            "it is a query, whose result the job may have changed before it wrote it"
-        )
-    into, query = parsed.this, parsed.args.get("expression")
-    is_table = isinstance(parsed, exp.Insert) or (
-        isinstance(parsed, exp.Create) and parsed.kind == "TABLE"
-    )
-    if not is_table or not isinstance(query, exp.Query):
-        raise StatementError("it is neither INSERT … SELECT nor CREATE TABLE … AS SELECT")
-    listed = [column.name for column in into.expressions] if isinstance(into, exp.Schema) else []
-    into = into.this if isinstance(into, exp.Schema) else into
-    return _resolved(into, resolve), listed, query
-
-
-def _has_sources(
-    parsed: Any, target: Table, listed: list[str], query: exp.Query, wanted: Collection[str]
-) -> bool:
-    """Return whether one of the target's columns may be made of a column, unlike ``count(*)``."""
-    from sqlglot import exp
-
-    made = query.expressions
-    if not isinstance(query, exp.Select) or any(
-        one.is_star or isinstance(one, exp.Aliases) for one in made
-    ):
-        return True
-    names = _target_columns(parsed, target, listed, [one.alias_or_name for one in made])
-    return any(
-        name in wanted and one.find(exp.Column, exp.Query)
-        for name, one in zip(names, made, strict=True)
-    )
 
 
 def _resolved(table: Any, resolve: _Resolve) -> Table:
@@ -350,33 +276,6 @@ def _column(
     return ColumnId(tables[plain].dataset, column)
 
 
-def _target_columns(
-    parsed: Any, target: Table, listed: list[str], names: Sequence[str]
-) -> list[str]:
-    """Return the target's columns in the order of the query's columns."""
-    by_lower = {name.lower(): name for name in target.columns}
-    if listed:
-        wanted = [name.lower() for name in listed]
-    elif parsed.args.get("by_name") or parsed.key == "create":
-        wanted = [name.lower() for name in names]
-    else:
-        static = set(_static_partitions(parsed))
-        wanted = [name for name in by_lower if name not in static]
-    if len(wanted) != len(names) or any(name not in by_lower for name in wanted):
-        raise StatementError("its columns are not the target's columns in the events")
-    return [by_lower[name] for name in wanted]
-
-
-def _static_partitions(parsed: Any) -> Iterator[str]:
-    """Yield the partition columns with a value in the statement: the query does not have them."""
-    from sqlglot import exp
-
-    for partition in parsed.this.find_all(exp.Partition):
-        for condition in partition.expressions:
-            if isinstance(condition, exp.EQ):
-                yield condition.this.name.lower()
-
-
 # sqlglot's dialect, by the scheme of a database's namespace, if it has another name.
 _DATABASES = {"sqlserver": "tsql", "mssql": "tsql", "mariadb": "mysql", "awsathena": "athena"}
 
@@ -486,73 +385,10 @@ class DatabaseTables:
             yield parse_one(f"SELECT * FROM {relation}", dialect=self._dialect)
 
 
-# The lowest confidence of DataHub's own SQL parser. OpenLineage's column lineage has 0.5, as in the
-# Java listener.
-_CONFIDENCE = 0.2
-PARSED_SQL = "DIRECT:PARSED_SQL"
-"""Transformation of columns that only SQL statements name, not OpenLineage's events."""
-# Statements that are not this cost no import of sqlglot, which takes a quarter of a second.
-_INSERT_OR_CREATE = re.compile(r"\b(?:insert|create)\b", re.IGNORECASE)
-_SELECT = re.compile(r"\bselect\b", re.IGNORECASE)
-_WORD = re.compile(r"\w+")
 _QUOTED = re.compile(
     r"""'(?:[^'\\]|\\.)*+(?:'|$)|"(?:[^"\\]|\\.)*+(?:"|$)|`[^`]*`?|--[^\n]*|/\*.*?(?:\*/|$)""",
     re.DOTALL,
 )
-# A table without a database is a view of the job, except for a part that WITH names; FROM also
-# stands in other places.
-_VIEW = re.compile(r"\b(?:from|join)\s+(?!lateral\b)\w+(?!\w|\s*[.(])")
-_OTHER_FROM = re.compile(r"\b(?:with|distinct\s+from|extract|overlay|substr|substring|trim)\b")
-# Formats in front of a path: SELECT … FROM delta.`/lake/orders`.
-_FORMATS = frozenset({"avro", "csv", "delta", "iceberg", "json", "orc", "parquet", "text"})
-
-
-def with_columns_of_statements(
-    runs: tuple[RunState, ...], namer: DatasetNamer
-) -> tuple[tuple[RunState, ...], tuple[str, ...]]:
-    """Add column lineage from statements for output columns without any from OpenLineage.
-
-    :returns: the runs, and sentences that say why some outputs have no column lineage.
-    """
-    lacking = {run.run_id for run in runs if _may_add_columns(run)}
-    if not lacking:
-        return runs, ()
-    names = _Names(runs, namer)
-    filled: list[RunState] = []
-    gaps: dict[str, None] = {}
-    allowance = Allowance()
-    for run in runs:
-        filled.append(run)
-        if run.run_id not in lacking:
-            continue
-        lacks_all = (state.missing_columns and not state.direct_columns for _, state in run.written)
-        is_gap = run.inputs and any(lacks_all)
-        if not is_gap and not names.may_resolve(run.sql):
-            continue
-        wanted = (
-            None
-            if is_gap
-            else {column for _, state in run.written for column in state.missing_columns}
-        )
-        try:
-            filled[-1] = _filled(run, names, allowance, wanted)
-        except StatementError as error:
-            if is_gap:
-                which = (
-                    "statements"
-                    if isinstance(error, _NoSqlglotError)
-                    else f"the statement {short_statement(run.sql)!r}"
-                )
-                gaps[f"no column lineage from {which}: {error}"] = None
-    return tuple(filled), tuple(gaps)
-
-
-def _may_add_columns(run: RunState) -> bool:
-    """Return whether the statement of a run may show the columns of an output that events lack."""
-    if run.failure or run.flow.orchestrator not in _DIALECTS:
-        return False
-    fits = _INSERT_OR_CREATE.search(run.sql) and _SELECT.search(run.sql)
-    return fits is not None and any(state.missing_columns for _, state in run.written)
 
 
 _LONGEST_BEGIN = 20_000
@@ -582,77 +418,3 @@ def short_statement(statement: str, length: int = 80) -> str:
     """
     words = statement.split(maxsplit=length + LONGEST_LOGIN)
     return redacted_beginning(" ".join(words), length)
-
-
-def _filled(
-    run: RunState, names: _Names, allowance: Allowance, wanted: Collection[str] | None
-) -> RunState:
-    dialect = _DIALECTS[run.flow.orchestrator]
-    target, sources = columns_of_statement(run.sql, dialect, names.table, allowance, wanted)
-    outputs = dict(run.outputs)
-    for dataset, state in run.written:
-        if names.same(dataset, target.dataset):
-            edges = [
-                ColumnEdge((column,), upstreams, PARSED_SQL, _CONFIDENCE)
-                for column in state.missing_columns
-                if (upstreams := sources.get(column, ()))
-            ]
-            known = state.columns or DatasetColumns.of((), run.sql)
-            if edges:
-                outputs[dataset] = replace(state, columns=known.with_edges(edges))
-    return replace(run, outputs=outputs)
-
-
-class _Names:
-    """Datasets of an application by their names in statements."""
-
-    def __init__(self, runs: Iterable[RunState], namer: DatasetNamer) -> None:
-        self._namer = namer
-        self._found: dict[str, dict[str, Table]] = {}
-        for run in runs:
-            for dataset, state in (*run.inputs.items(), *run.outputs.items()):
-                self._learn(dataset, state)
-
-    def _learn(self, dataset: DatasetId, state: DatasetState) -> None:
-        name = self._namer.name(dataset)
-        columns = field_names(state.schema)
-        if name is not None and columns:
-            key = (
-                dataset.name if name.name.startswith("/") or "/" in name.name else name.name.lower()
-            )
-            self._found.setdefault(key, {})[name.urn] = Table(dataset, columns)
-
-    def may_resolve(self, statement: str) -> bool:
-        """Return whether a statement may name a target and a source, and no view: finding out by
-        parsing is slow.
-        """
-        text = statement.lower()
-        plain = _QUOTED.sub("", text)
-        has_view = _VIEW.search(plain) and not _OTHER_FROM.search(plain)
-        return not has_view and sum(word in self._words for word in _WORD.findall(text)) > 1
-
-    @cached_property
-    def _words(self) -> set[str]:
-        """The last word of each name."""
-        return {word for name in self._found for word in _WORD.findall(name.lower())[-1:]}
-
-    def same(self, one: DatasetId, other: DatasetId) -> bool:
-        return self._namer.name(one) == self._namer.name(other)
-
-    def table(self, name: str) -> Table | None:
-        """Return the only dataset of that name, or ``None``: a name without a database may be a
-        temporary view's.
-        """
-        first, dot, rest = name.partition(".")
-        if not dot:
-            return None
-        if first.lower() in _FORMATS and "/" in rest:
-            return self._only(rest)
-        if "." in rest:
-            # The first part is the catalogue, which is not part of OpenLineage's name.
-            return self._only(rest.lower()) or self._only(name.lower())
-        return self._only(name.lower())
-
-    def _only(self, key: str) -> Table | None:
-        found: Mapping[str, Table] = self._found.get(key, {})
-        return next(iter(found.values())) if len(found) == 1 else None

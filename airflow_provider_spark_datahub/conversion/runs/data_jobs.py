@@ -15,12 +15,11 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName
+from airflow_provider_spark_datahub.conversion.proposals import APPLICATION_JOB
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobDefinition, JobLineage
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
-APPLICATION_JOB = "applicationJob"
-"""Property of an output's DataJob: the URN of its application's DataJob."""
 _MOST_SINGLE_OUTPUTS = 100
 """Most outputs with a DataJob each; of more, those with equal inputs share one."""
 

@@ -20,7 +20,6 @@ from itertools import chain, takewhile
 
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion.columns.sql import verb_of
 from airflow_provider_spark_datahub.conversion.datasets import (
     DATA_FILE,
     DatasetNamer,
@@ -28,7 +27,6 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     named_paths,
 )
 from airflow_provider_spark_datahub.conversion.events import (
-    APPLICATION,
     RDD_JOB,
     DatasetId,
     without_partition_folders,
@@ -39,7 +37,6 @@ from airflow_provider_spark_datahub.conversion.runs.fold import (
     NOT_WRITTEN,
     RENAME,
     Application,
-    DatasetState,
     RunState,
 )
 
@@ -69,83 +66,50 @@ _ENCLOSING = _TABLE_AS_SELECT | {
 }
 
 
-_QUERIES = frozenset({"", "FROM", "SELECT", "TABLE", "VALUES", "WITH"})
+QUERY_VERBS = frozenset({"", "FROM", "SELECT", "TABLE", "VALUES", "WITH"})
 # The oldest listener that is known to send Spark's jobs and statistics with each write that
 # happened.
 _SENDS_EFFECTS = (1, 37)
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
 
-def with_effects(
-    application: Application,
-    failed: Collection[str] = (),
-    single: Collection[str] = (),
-    idle: Collection[str] = (),
-    busy: Collection[str] | None = None,
-    framed: Collection[str] = (),
-) -> Application:
+def with_effects(application: Application, planned: Collection[str] | None = None) -> Application:
     """Return the application without the writes that never happened; it is not checked if its own
     run is not known.
 
-    - A failure spreads to the query around the failed one, whose own events say COMPLETE (CREATE
-      TABLE AS SELECT).
     - A write of files without any Spark job and without statistics was refused, as its target
       exists, and read nothing.
     - Likewise a CREATE TABLE AS SELECT, or a write to a database, without statistics and without a
       query that wrote.
-    - The statement of a DataFrame's write is not a command: OpenLineage names the first one that
-      knew the table.
-    - If the driver is stopped (SIGTERM), the query that was running completes after the
-      application's end, under another run id and without a START. Neither of the two wrote.
 
     Missing jobs and statistics only count if the application's listener sends them for writes that
     happened.
 
-    :param failed: ids of runs that failed according to Spark's event log.
-    :param single: ids of runs whose execution has no execution inside it, according to Spark's
-        event log.
-    :param idle: ids of runs without the Spark job that their command always starts, according to
-        Spark's event log.
-    :param busy: ids of runs that had a Spark job, according to Spark's event log; ``None`` if it
-        was not read.
-    :param framed: ids of runs that are the write of a DataFrame, according to Spark's event log.
+    :param planned: ids of runs whose plans Spark's event log has, which show what they did;
+        ``None`` if no log was read.
     """
-    application = _without_listings(application, has_log=busy is not None)
+    decided = planned or frozenset()
+    application = _without_listings(application, decided, has_log=planned is not None)
     if application.own_run is None:
         return application
-    known = tuple(
-        structs.replace(run, sql="")
-        if run.run_id in framed and verb_of(run.sql).split(" ")[0] not in _QUERIES
-        else run
-        for run in map(_without_logs_of_tables, application.runs)
-    )
-    runs = _with_spread_failures(known)
-    refused = {run.run_id for run in _cut_off(runs, application.own_run)}
+    runs = tuple(map(_without_logs_of_tables, application.runs))
+    refused: set[str] = set()
     if _sends_effects(runs):
-        refused |= {run.run_id for run in _refused(runs)}.difference(busy or ())
-    refused |= {run.run_id for run in runs if run.run_id in single and _writes_in_parts(run)}
-    refused |= {
-        run.run_id for run in runs if run.run_id in idle and run.outputs and not run.failure
-    }
-
-    if not refused and not failed and all(map(operator.is_, runs, application.runs)):
+        refused = {run.run_id for run in _refused(runs)}.difference(decided)
+    if not refused and all(map(operator.is_, runs, application.runs)):
         return application
 
     def effective(run: RunState) -> RunState:
-        if run.run_id in refused:
-            return structs.replace(run, inputs={}, outputs={}, refused=True, reported=run)
-        if (
-            run.run_id in failed
-            and not run.failure
-            and (run.outputs or run.plan_node in _ENCLOSING)
-        ):
-            return structs.replace(run, outputs={}, refused=True, reported=run)
-        return run
+        if run.run_id not in refused:
+            return run
+        return structs.replace(run, inputs={}, outputs={}, refused=True, reported=run)
 
     return replace(application, runs=tuple(map(effective, runs)))
 
 
-def _without_listings(application: Application, *, has_log: bool) -> Application:
+def _without_listings(
+    application: Application, decided: Collection[str], *, has_log: bool
+) -> Application:
     """Return the application without the reads by which Spark only gets to know the schema of
     files.
 
@@ -153,7 +117,7 @@ def _without_listings(application: Application, *, has_log: bool) -> Application
     one. If Spark's next job is one that no event reports, such as that of ``count()``, it read the
     files.
     """
-    runs = [run for run in application.runs if run.is_listing]
+    runs = [run for run in application.runs if run.is_listing and run.run_id not in decided]
     inferred = {frozenset(run.inputs) for run in runs if run.plan_node == "deserialize_to_object"}
     first = {frozenset(run.inputs) for run in runs if run.plan_node == "collect_limit"}
     both = (
@@ -210,32 +174,6 @@ def _without_logs_of_tables(run: RunState) -> RunState:
     return structs.replace(run, inputs=inputs, outputs=outputs)
 
 
-def _writes_in_parts(run: RunState) -> bool:
-    """Return whether Spark writes the outputs of a query in another execution inside it, as for
-    Delta.
-    """
-    is_command = run.plan_node == _SAVE or run.plan_node.startswith("atomic_")
-    return (
-        is_command
-        and not run.worked
-        and all(dataset.name.startswith("/") for dataset in run.outputs)
-    )
-
-
-def _with_spread_failures(runs: tuple[RunState, ...]) -> tuple[RunState, ...]:
-    failed = _Parts(run for run in runs if run.failure and run.outputs)
-    if not failed.runs:
-        return runs
-
-    def spread(run: RunState) -> RunState:
-        if run.failure or run.worked or run.plan_node not in _ENCLOSING:
-            return run
-        inner = failed.first(run, same_output=True)
-        return structs.replace(run, failure=inner.failure) if inner is not None else run
-
-    return tuple(map(spread, runs))
-
-
 def statements_within(runs: Sequence[RunState]) -> dict[str, str]:
     """Return the statements of queries whose own events have none, by run id.
 
@@ -283,26 +221,6 @@ def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
         if (same_output or _is_of_database(run)) and parts.first(
             run, same_output=same_output
         ) is None:
-            yield run
-
-
-def _cut_off(runs: Sequence[RunState], own: RunState) -> Iterator[RunState]:
-    """Yield the queries that a stop of the driver cut off, and their late ends."""
-    if own.job_type != APPLICATION or not own.ended or own.end_ms is None:
-        return
-    late = [
-        run
-        for run in runs
-        if run.ended and not run.started and not run.worked and (run.start_ms or 0) > own.end_ms
-    ]
-    names = {(run.job_name, dataset) for run in late for dataset in run.outputs}
-    yield from (run for run in late if run.outputs)
-    for run in runs:
-        if (
-            run.started
-            and not run.ended
-            and any((run.job_name, dataset) in names for dataset in run.outputs)
-        ):
             yield run
 
 
@@ -537,48 +455,8 @@ def renamed(run: RunState, named: _Named) -> RunState:
         for dataset, state in run.outputs.items()
     }
     inputs = {named(dataset): state for dataset, state in run.inputs.items()}
-    sources = {named(dataset): source for dataset, source in run.sources.items()}
-    return structs.replace(run, inputs=inputs, outputs=outputs, sources=sources)
-
-
-# -- outputs of statements
-
-_INSERTED = re.compile(r"\binsert\s+(?:into|overwrite)\s+(?:table\s+)?([\w.`]+)", re.IGNORECASE)
-
-
-def with_multi_inserts(runs: tuple[RunState, ...], namer: DatasetNamer) -> tuple[RunState, ...]:
-    """Return the runs with the tables that ``FROM … INSERT … INSERT`` writes, as OpenLineage would
-    name them.
-
-    Spark runs it as a union of commands, and OpenLineage only reports what that reads.
-    """
-    silent = {
-        run.run_id: _INSERTED.findall(run.sql)
-        for run in runs
-        if run.plan_node == "union" and not run.outputs
-    }
-    if not any(len(tables) > 1 for tables in silent.values()):
-        return runs
-    known = {dataset for run in runs for dataset in (*run.inputs, *run.outputs)}
-    names = {
-        name: dataset
-        for dataset in known
-        if not isinstance(name := namer.name_or_reason(dataset), str)
-    }
-    tables = {name.name.lower(): dataset for name, dataset in names.items() if "/" not in name.name}
-    platforms = [*{name.platform for name in names if "/" not in name.name}]
-
-    def dataset_of(table: str) -> DatasetId | None:
-        # A table that no event names is in the catalogue of the others.
-        is_clear = len(platforms) == table.count(".") == 1
-        return tables.get(table) or (DatasetId(platforms[0], table) if is_clear else None)
-
-    def whole(run: RunState) -> RunState:
-        written = [name.replace("`", "").lower() for name in silent.get(run.run_id, ())]
-        outputs = {dataset: DatasetState() for name in written if (dataset := dataset_of(name))}
-        return structs.replace(run, outputs=outputs) if len(written) > 1 else run
-
-    return tuple(map(whole, runs))
+    verdicts = {(kind, named(dataset)): one for (kind, dataset), one in run.verdicts.items()}
+    return structs.replace(run, inputs=inputs, outputs=outputs, verdicts=verdicts)
 
 
 # -- columns

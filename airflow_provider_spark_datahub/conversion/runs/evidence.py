@@ -7,29 +7,32 @@ See the conversion rules, section 7.7.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from airflow_provider_spark_datahub.conversion.columns.facet import PARSED_PLAN
-from airflow_provider_spark_datahub.conversion.columns.sql import PARSED_SQL, short_statement
+from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
 from airflow_provider_spark_datahub.conversion.datasets import parent_folders
 from airflow_provider_spark_datahub.conversion.diagnostics import RejectedEdge, cut
 from airflow_provider_spark_datahub.conversion.events import RDD_JOB, DatasetId
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
-from airflow_provider_spark_datahub.conversion.runs.fold import DROP, NOT_WRITTEN, RunState
-
-EVENT, STATEMENT, SPARK_PLAN, STREAMING_PROGRESS = (
-    "EVENT",
-    "STATEMENT",
-    "SPARK_PLAN",
-    "STREAMING_PROGRESS",
+from airflow_provider_spark_datahub.conversion.runs.fold import (
+    DROP,
+    NOT_WRITTEN,
+    RunState,
+    Verdict,
 )
+
+EVENT, SPARK_PLAN, BOTH, DRIVER = (
+    Verdict.FILLED.value,
+    Verdict.PLANNED.value,
+    Verdict.CONFIRMED.value,
+    Verdict.OF_DRIVER.value,
+)
+STREAMING_PROGRESS = "STREAMING_PROGRESS"
 """Values of the property ``source`` of an edge. DataHub's own UI writes ``UI`` there."""
-BOTH = f"{EVENT}, {SPARK_PLAN}"
-"""Value if events and plans name the dataset."""
 STATEMENT_PROPERTY = "statement."
 """Prefix of the job properties that hold the statements of queries; the id of the statement
 follows.
@@ -42,6 +45,7 @@ _ID_LENGTH = 12
 # A dataset that a run read or wrote, with the URN under which it is an edge.
 Touched = Iterable[tuple[RunState, Iterable[tuple[DatasetId, str]]]]
 _UrnOf = Callable[[DatasetId], str | None]
+_Kind = Literal["input", "output"]
 
 
 class Evidence(msgspec.Struct):
@@ -57,9 +61,9 @@ class Evidence(msgspec.Struct):
     statements: dict[str, str] = {}
     _ids: dict[str, str] = {}
 
-    def properties(self, touched: Touched) -> dict[str, dict[str, str]]:
-        """Return the properties of edges by URN, the best source and the queries, of all reads or
-        of all writes.
+    def properties(self, kind: _Kind, touched: Touched) -> dict[str, dict[str, str]]:
+        """Return the properties of edges by URN, the best source and the queries, of reads or of
+        writes.
         """
         queries: dict[str, dict[str, None]] = {}
         sources: dict[str, set[str]] = {}
@@ -68,19 +72,19 @@ class Evidence(msgspec.Struct):
             named = list(datasets)
             # The application's own run reads and writes nothing itself.
             query = self._query(run) if named else ""
-            source = _Sources(run)
             for dataset, urn in named:
-                sources.setdefault(urn, set()).add(source.of(dataset))
+                sources.setdefault(urn, set()).add(_source(run, kind, dataset))
                 if self.with_queries or run.is_logged:
                     queries.setdefault(urn, {})[query] = None
                 else:
                     reported.add(urn)
-        kind = "queries" if self.with_queries else "executions"
+        name = "queries" if self.with_queries else "executions"
         listed = {
-            urn: _listed(kind, list(each)) for urn, each in queries.items() if urn not in reported
+            urn: _listed(name, list(each)) for urn, each in queries.items() if urn not in reported
         }
         return {
-            urn: {"source": _best(named), **listed.get(urn, {})} for urn, named in sources.items()
+            urn: {**_BY_SOURCE[_best(named)], **listed.get(urn, {})}
+            for urn, named in sources.items()
         }
 
     def _query(self, run: RunState) -> str:
@@ -106,10 +110,16 @@ class Evidence(msgspec.Struct):
         return self._ids[text]
 
 
+_BY_SOURCE: dict[str, dict[str, str]] = {
+    **{source: {"source": source} for source in (BOTH, EVENT, SPARK_PLAN)},
+    DRIVER: {"source": DRIVER, "transformation": "ROWS_OF_DRIVER", "confidence": "0.5"},
+}
+
+
 def _best(sources: Collection[str]) -> str:
     if {EVENT, SPARK_PLAN} <= {*sources}:
         return BOTH
-    return next(source for source in (BOTH, EVENT, SPARK_PLAN, STATEMENT) if source in sources)
+    return next(source for source in (BOTH, EVENT, SPARK_PLAN, DRIVER) if source in sources)
 
 
 def _listed(kind: str, items: Sequence[str]) -> dict[str, str]:
@@ -118,35 +128,22 @@ def _listed(kind: str, items: Sequence[str]) -> dict[str, str]:
     return listed | {f"more{kind.title()}": str(more)} if more > 0 else listed
 
 
-class _Sources:
-    """Sources of the edges of one run."""
-
-    def __init__(self, run: RunState) -> None:
-        self._run = run
-
-    def of(self, dataset: DatasetId) -> str:
-        """Return where the edge of a dataset comes from."""
-        run = self._run
-        if run.is_logged:
-            return SPARK_PLAN
-        if dataset in run.sources:
-            return run.sources[dataset]
-        if dataset in run.inputs or dataset in run.outputs:
-            return EVENT
-        transforms = self._transforms.get(dataset, set())
-        if transforms and all(transform.endswith(PARSED_PLAN) for transform in transforms):
-            return SPARK_PLAN
-        return STATEMENT if transforms == {PARSED_SQL} else EVENT
-
-    @cached_property
-    def _transforms(self) -> Mapping[DatasetId, set[str]]:
-        """Transformations of the columns of each dataset that only column lineage names."""
-        transforms: dict[DatasetId, set[str]] = {}
-        for state in self._run.outputs.values():
-            for edge in state.columns.edges if state.columns is not None else ():
-                for dataset in {column.dataset for column in edge.upstreams}:
-                    transforms.setdefault(dataset, set()).add(edge.transform)
-        return transforms
+def _source(run: RunState, kind: _Kind, dataset: DatasetId) -> str:
+    """Return where the edge of a dataset comes from."""
+    verdict = run.verdicts.get((kind, dataset))
+    if verdict is not None and verdict is not Verdict.NOT_PLANNED:
+        return verdict.value
+    if run.is_logged:
+        return SPARK_PLAN
+    if dataset in run.inputs or dataset in run.outputs:
+        return EVENT
+    transforms: set[str] = set()
+    for state in run.outputs.values():
+        for edge in state.columns.edges if state.columns is not None else ():
+            if any(column.dataset == dataset for column in edge.upstreams):
+                transforms.add(edge.transform)
+    is_of_plan = transforms and all(one.endswith(PARSED_PLAN) for one in transforms)
+    return SPARK_PLAN if is_of_plan else EVENT
 
 
 # -- datasets that are not edges
@@ -173,7 +170,7 @@ def rejected_edges(
         query = short_statement(events.sql, _LONGEST_STATEMENT) or events.job_name
         for kind, dataset, reason, rule in (
             *_whole_queries(own, in_flight),
-            *((kind, dataset, *_OVERRULED) for kind, dataset in own.overruled),
+            *_not_planned(own),
             *_not_written(run),
             *_under_other_names(own, run),
             *(("input", dataset, *_phantom(run)) for dataset in run.inputs if dataset in phantoms),
@@ -186,7 +183,13 @@ def rejected_edges(
 _OVERRULED = "the query's plan in Spark's event log does not name it, and plans lead", "section 8.5"
 _LISTED = "files in it, which the query lists, are the datasets", "section 7.3"
 _RENAMED = "the table was renamed, or dropped and its name used again", "section 7.2"
-_Rejected = Iterator[tuple[Literal["input", "output"], DatasetId, str, str]]
+_Rejected = Iterator[tuple[_Kind, DatasetId, str, str]]
+
+
+def _not_planned(run: RunState) -> _Rejected:
+    for (kind, dataset), verdict in run.verdicts.items():
+        if verdict is Verdict.NOT_PLANNED:
+            yield kind, dataset, *_OVERRULED
 
 
 def _phantom(run: RunState) -> tuple[str, str]:

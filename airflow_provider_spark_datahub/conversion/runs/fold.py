@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import partial
 from typing import Literal
 
@@ -48,8 +49,6 @@ _NON_MATERIALISING = tuple(
     for step in ("map", "map_partitions", "flatmap", "filter", "distinct")
     for source in ("parallel_collection", "text_file", "hadoopfile")
 )
-# Roots of plans that give the rows of a cached table to the driver or to a checkpoint.
-_SCANS = ("batch_scan", "columnar_to_row", "in_memory_table_scan", "scan_")
 # Spark's own jobs: it reads footers, infers a schema, or reads the first lines of a CSV file as
 # text.
 _LISTINGS = (
@@ -138,6 +137,17 @@ class DatasetState(msgspec.Struct, gc=False):
     reached_by: frozenset[DatasetId] | None = None
     metadata: dict[str, tuple[int, JsonObject]] | None = None
 
+    def completed(self, other: DatasetState) -> DatasetState:
+        """Return the state with what another run of the same query has and this one lacks."""
+        columns = self.columns
+        if columns is not None and other.columns is not None:
+            columns = columns.with_edges(other.columns.edges)
+        missing = {"columns": columns or other.columns}
+        for name, default in structs.asdict(_NOTHING_KNOWN).items():
+            if getattr(self, name) == default and name != "columns":
+                missing[name] = getattr(other, name)
+        return structs.replace(self, **missing)
+
     def add_reads(
         self, scans: tuple[int | float, ...], amounts: tuple[OutputStatistics, ...]
     ) -> None:
@@ -159,23 +169,12 @@ class DatasetState(msgspec.Struct, gc=False):
         return self.columns.direct if self.columns is not None else frozenset()
 
     @property
-    def missing_columns(self) -> list[str]:
-        """Names of the fields in the schema that have none, in their order: no others if a plan
-        shows all sources.
-        """
-        known = self.direct_columns
-        return [
-            column
-            for column in field_names(self.schema)
-            if column not in known and not self.is_resolved
-        ]
-
-    @property
     def lower_names(self) -> frozenset[str]:
         """Names of the fields in the schema, in lower case."""
         return frozenset(map(str.lower, field_names(self.schema)))
 
 
+_NOTHING_KNOWN = DatasetState()
 _LARGEST_ID = 2.0**63
 """The bound of a ``long``, as OpenLineage rounds it."""
 
@@ -201,6 +200,23 @@ def _replaces(output_facets: Facets) -> bool:
     return all(isinstance(added, int | float) and 0 < added == total for added, total in pairs)
 
 
+class Verdict(StrEnum):
+    """Verdict on a dataset of a query whose plan Spark's event log has. Its value is the property
+    ``source`` of an edge.
+    """
+
+    PLANNED = "SPARK_PLAN"
+    """The plan names it."""
+    CONFIRMED = "EVENT, SPARK_PLAN"
+    """So do events."""
+    FILLED = "EVENT"
+    """Events name it, and the plan hides such a dataset."""
+    OF_DRIVER = "DRIVER"
+    """The query writes rows that the driver held, and an earlier one brought its rows there."""
+    NOT_PLANNED = "not in the plan"
+    """Events name it, and the plan shows that the query does not use it."""
+
+
 class RunState(msgspec.Struct, gc=False):
     """State of one run: a query, an RDD job, or the application itself.
 
@@ -209,10 +225,7 @@ class RunState(msgspec.Struct, gc=False):
     :param refused: it wrote nothing; :attr:`outputs` is without those that its events name.
     :param reported: the refused run as its events describe it.
     :param is_logged: its events are made from Spark's own event log.
-    :param sources: what names its datasets, if a plan in Spark's event log does: see
-        :mod:`.evidence`.
-    :param overruled: ``input`` or ``output``, and a dataset that its events name so, but not its
-        plan.
+    :param verdicts: on each ``input`` and ``output``, if Spark's event log has its plan.
     :param properties: the properties of its events, each with the index of the first event that has
         them.
     """
@@ -237,8 +250,7 @@ class RunState(msgspec.Struct, gc=False):
     refused: bool = False
     reported: RunState | None = None
     is_logged: bool = False
-    sources: dict[DatasetId, str] = {}
-    overruled: tuple[tuple[Literal["input", "output"], DatasetId], ...] = ()
+    verdicts: dict[tuple[Literal["input", "output"], DatasetId], Verdict] = {}
     inputs: dict[DatasetId, DatasetState] = {}
     outputs: dict[DatasetId, DatasetState] = {}
     properties: dict[PropertyLayers, int] = {}
@@ -289,24 +301,11 @@ class RunState(msgspec.Struct, gc=False):
 
     @property
     def passes_through(self) -> bool:
-        """Return whether it names inputs as outputs, but materialises nothing: a job of RDDs, or a
-        scan of a cache.
-
-        OpenLineage names the cached table as the output of ``cache().collect()``, without a change
-        and statistics.
-        """
-        if self.job_type == RDD_JOB:
-            read, passed = (
-                {dataset.name for dataset in datasets} for datasets in (self.inputs, self.outputs)
-            )
-            return self.job_name.endswith(_NON_MATERIALISING) and read == passed
-        states, is_scan = (
-            self.outputs.values(),
-            self.plan_node.startswith(_SCANS) and self.outputs.keys() <= self.inputs.keys(),
-        )
-        return is_scan and not any(
-            state.lifecycle or state.statistics != NOT_COUNTED for state in states
-        )
+        """Return whether it is a job of RDDs that names inputs as outputs, but materialises nothing."""
+        if self.job_type != RDD_JOB or not self.job_name.endswith(_NON_MATERIALISING):
+            return False
+        read = {dataset.name for dataset in self.inputs}
+        return read == {dataset.name for dataset in self.outputs}
 
     @property
     def is_listing(self) -> bool:

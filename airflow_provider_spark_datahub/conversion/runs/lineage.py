@@ -25,7 +25,6 @@ from airflow_provider_spark_datahub.conversion.columns.fine_grained import fine_
 from airflow_provider_spark_datahub.conversion.columns.sql import (
     short_statement,
     verb_of,
-    with_columns_of_statements,
 )
 from airflow_provider_spark_datahub.conversion.datasets import (
     DatasetName,
@@ -54,14 +53,13 @@ from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.runs.effects import (
     statements_within,
     under_last_names,
-    with_multi_inserts,
 )
 from airflow_provider_spark_datahub.conversion.runs.evidence import (
     EVENT,
     Evidence,
     rejected_edges,
 )
-from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState, Verdict
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 # DataHub's ``OperationType`` by OpenLineage's lifecycle.
@@ -290,11 +288,8 @@ class Lineage(msgspec.Struct, gc=False):
             does not show them.
         :param has_log: Spark's event log was read, too.
         """
-        runs = reported = with_multi_inserts(reported, namer)
-        if settings.capture_column_level_lineage:
-            runs, diagnostics.column_gaps = with_columns_of_statements(runs, namer)
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
-        runs = under_last_names(runs, namer)
+        runs = under_last_names(reported, namer)
         edges = _Edges(
             runs, namer, in_flight=in_flight, succeeded=succeeded, settings=settings, limit=limit
         )
@@ -417,12 +412,14 @@ class _Edges:
                 else run
             )
 
-        for datasets, touched in ((lineage.inputs, kept), (lineage.outputs, self._written)):
-            queries = ((named(run), self._named(items)) for run, items in touched)
-            for urn, properties in evidence.properties(queries).items():
-                datasets[urn].edge_properties = properties
+        reading = ((named(run), self._named(items)) for run, items in kept)
+        for urn, properties in evidence.properties("input", reading).items():
+            lineage.inputs[urn].edge_properties = properties
+        writing = ((named(run), self._named(items)) for run, items in self._written)
+        for urn, properties in evidence.properties("output", writing).items():
+            lineage.outputs[urn].edge_properties = properties
         lineage.writes = {
-            output: evidence.properties((named(run), items) for run, items in of_output)
+            output: evidence.properties("input", ((named(run), items) for run, items in of_output))
             for output, of_output in self._by_output.items()
         }
         lineage.statements = evidence.statements
@@ -467,10 +464,14 @@ class _Edges:
         """
         datasets = (*lineage.inputs.values(), *lineage.outputs.values())
         counts = Counter(dataset.edge_properties.get("source", EVENT) for dataset in datasets)
-        overruled = {self._namer.urn(dataset) for run in reported for _, dataset in run.overruled}
+        left_out: set[str | None] = set()
+        for run in reported:
+            for (_, dataset), verdict in run.verdicts.items():
+                if verdict is Verdict.NOT_PLANNED:
+                    left_out.add(self._namer.urn(dataset))
         return {
             **counts,
-            LEFT_OUT: len(overruled - lineage.inputs.keys() - lineage.outputs.keys() - {None}),
+            LEFT_OUT: len(left_out - lineage.inputs.keys() - lineage.outputs.keys() - {None}),
         }
 
     def _named(self, touched: _Touched) -> Iterator[tuple[DatasetId, str]]:

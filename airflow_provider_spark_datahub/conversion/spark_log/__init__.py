@@ -11,8 +11,8 @@ from airflow_provider_spark_datahub.foundation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from .log import LoggedApplication, SparkLog
-    from .merge import merge_logs
-    from .plan_runs import add_application
+    from .plan_runs import application_events
+    from .queries import queries_of_logs
     from .streaming import coalesce_with_queries
 else:
     __getattr__, __dir__ = lazy_exports(__name__)

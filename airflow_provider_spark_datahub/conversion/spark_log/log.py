@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion.events import (
@@ -31,11 +32,6 @@ _RUNS_A_JOB = re.compile(
     re.MULTILINE,
 )
 
-# Descriptions of executions: the methods of DataFrameWriter and DataFrameWriterV2.
-_OF_FRAME = re.compile(
-    r"(?:append|create|createOrReplace|csv|insertInto|jdbc|json|orc|overwrite|overwritePartitions|parquet|replace|save"
-    r"|saveAsTable|text|xml) at "
-)
 _LOCATION = re.compile(r"(?P<index>\w+)\((?P<count>\d{1,6}) paths\)\[(?P<paths>.*)\]")
 _FILE_SOURCE = re.compile(r"FileStreamSource\[(?P<path>[^\]]+)\]")
 _RDD_WRITE = re.compile(r"\bsaveAs\w+")
@@ -44,6 +40,45 @@ _PLANS_OF_QUERY = 20
 _MOST_PLAN_CHARS, _SHORT_PLAN_CHARS = 100_000_000, 16 * 1024
 _MAX_NUMBER = 1e18
 _OVERWRITES = "spark.sql.sources.partitionOverwriteMode"
+_EXCLUDED = "spark.eventLog.excludedPatterns"
+_MOST_MISSING = 10_000
+_SHOWN_IDS = 5
+
+
+@dataclass(slots=True)
+class LoggedIds:
+    """Ids that Spark counts up, as far as a log has them.
+
+    :param next: the id after the highest one; ``None`` before the first, if that may be any.
+    :param missing: ids below it that the log lacks.
+    """
+
+    next: int | None = None
+    missing: set[int] = field(default_factory=set)
+
+    def add(self, number: object) -> None:
+        """Record that the log has what has this id."""
+        if isinstance(number, int):
+            self.expect(number)
+            self.missing.discard(number)
+
+    def expect(self, number: int) -> None:
+        """Record that Spark gave this id: what has it is missing until it is added."""
+        start = number if self.next is None else self.next
+        end = max(start, number + 1)
+        room = _MOST_MISSING - len(self.missing)
+        self.missing.update(range(start, min(end, start + room)))
+        self.next = end
+
+    def lack(self, name: str) -> str:
+        """Return which ones are missing, such as ``execution 13 of 25``; empty if none is."""
+        if not self.missing:
+            return ""
+        shown = ", ".join(map(str, sorted(self.missing)[:_SHOWN_IDS]))
+        more = len(self.missing) - _SHOWN_IDS
+        others = f" and {more} more" if more > 0 else ""
+        plural = "s" if len(self.missing) > 1 else ""
+        return f"{name}{plural} {shown}{others} of {self.next}"
 
 
 @dataclass(slots=True)
@@ -182,6 +217,8 @@ class LoggedApplication:
     :param rdd_reads: paths of files that the jobs of RDDs read, by the job's start.
     :param forgotten: outermost executions without micro-batches that ``executions`` no longer has
         whole: whether OpenLineage reported them, by id.
+    :param execution_ids: ids of all executions, forgotten ones too.
+    :param job_ids: ids of all Spark jobs.
     """
 
     id: str
@@ -200,13 +237,34 @@ class LoggedApplication:
     rdd_writes: dict[str, None] = field(default_factory=dict)
     rdd_reads: dict[int, dict[str, None]] = field(default_factory=dict)
     forgotten: dict[int, bool] = field(default_factory=dict)
+    execution_ids: LoggedIds = field(default_factory=LoggedIds)
+    job_ids: LoggedIds = field(default_factory=partial(LoggedIds, 0))
+
+    def gaps(self) -> str:
+        """Return a sentence on executions or jobs that the log lacks, or their ends; empty if none.
+
+        Spark counts executions as long as its JVM lives, and jobs from 0 in each application.
+        """
+        excluded = self.properties.get(_EXCLUDED, "")
+        executions = "" if "SQLExecution" in excluded else self.execution_ids.lack("execution")
+        jobs = "" if "Job" in excluded else self.job_ids.lack("job")
+        if executions or jobs:
+            return f"Spark's log lacks {executions or jobs}: its event bus dropped events"
+        unended = self._unended_ids()
+        if not unended or "SQLExecution" in excluded:
+            return ""
+        return f"Spark's log lacks the end of execution {min(unended)}: its driver was stopped, or dropped events"
+
+    def _unended_ids(self) -> list[int]:
+        executions = self.executions.values() if self.end_ms is not None else ()
+        return [execution.id for execution in executions if execution.end_ms is None]
 
     @property
     def knows_jobs(self) -> bool:
         """Return whether the log would show a job of any execution. Spark can leave events out of a
         log.
         """
-        excluded = self.properties.get("spark.eventLog.excludedPatterns", "")
+        excluded = self.properties.get(_EXCLUDED, "")
         return self.has_jobs or (
             self.properties.get("spark.eventLog.enabled", "").lower() == "true"
             and "JobStart" not in excluded
@@ -295,61 +353,6 @@ class LoggedApplication:
         reported = {executions[number].root_id for number in self.reported_executions(runs)}
         reported.update(root for root, was_reported in self.forgotten.items() if was_reported)
         return len(roots), len(roots & reported)
-
-    def effects(
-        self, runs: Iterable[RunState]
-    ) -> tuple[set[str], set[str], set[str], set[str], set[str]]:
-        """Return the ids of runs by what their execution did.
-
-        It failed, had no inner one, ran no job as it should have, ran a job, or was the write of a
-        DataFrame.
-
-        Commands that write through another execution, such as Delta's, have an inner execution
-        whenever they write. If several executions have a run's times, they must agree that it did
-        nothing.
-        """
-        idle = self.idle_roots()
-        busy = {execution.root_id for execution in self.executions.values() if execution.worked}
-        executions = [
-            execution for execution in self.executions.values() if execution.end_ms is not None
-        ]
-        outer = {execution.root_id for execution in executions if execution.root_id != execution.id}
-        by_end: dict[int | None, list[SqlExecution]] = {}
-        for execution in executions:
-            by_end.setdefault(execution.end_ms, []).append(execution)
-        own = {
-            run.run_id: [
-                one
-                for one in by_end.get(run.end_ms, ())
-                if not run.started or one.start_ms == run.start_ms
-            ]
-            for run in runs
-            if run.ended
-        }
-        matched = {run_id: found for run_id, found in own.items() if found}
-        return (
-            {run_id for run_id, found in matched.items() if all(one.failure for one in found)},
-            {
-                run_id
-                for run_id, found in matched.items()
-                if all(outer.isdisjoint((one.id, one.root_id)) for one in found)
-            },
-            {
-                run_id
-                for run_id, found in matched.items()
-                if all(one.root_id in idle for one in found)
-            },
-            {
-                run_id
-                for run_id, found in matched.items()
-                if any(one.root_id in busy for one in found)
-            },
-            {
-                run_id
-                for run_id, found in matched.items()
-                if all(_OF_FRAME.match(one.description) for one in found)
-            },
-        )
 
     def idle_roots(self) -> set[int]:
         """Return the outermost executions that ended well, without the Spark job that their command
@@ -477,6 +480,7 @@ class SparkLog:
         if not isinstance(number, int) or start_ms is None:
             return
         self.latest_ms = start_ms
+        self._application.execution_ids.add(number)
         description = as_text(event.get("description"))
         matched = _RUN_OF_QUERY.search(description)
         root = event.get("rootExecutionId")
@@ -523,16 +527,16 @@ class SparkLog:
     def _job_started(self, event: JsonObject) -> None:
         application = self._application
         application.has_jobs = True
+        application.job_ids.add(event.get("Job ID"))
         properties = as_object(event.get("Properties"))
         number = as_text(properties.get("spark.sql.execution.id"))
         rdd_write = "" if number else _RDD_WRITE.search(as_text(properties.get("spark.rdd.scope")))
         if rdd_write:
             application.rdd_writes[rdd_write[0]] = None
-        execution = (
-            application.executions.get(int(number))
-            if number.isascii() and number.isdigit()
-            else None
-        )
+        execution = None
+        if number.isascii() and number.isdigit():
+            application.execution_ids.expect(int(number))
+            execution = application.executions.get(int(number))
         paths, start_ms = event.get("rddPaths"), _time(event.get("Submission Time"))
         read = dict.fromkeys(map(as_text, paths if isinstance(paths, list) else ()))
         if execution is not None:
@@ -543,8 +547,11 @@ class SparkLog:
 
     def _execution_ended(self, event: JsonObject) -> None:
         number, end_ms = event.get("executionId"), _time(event.get("time"))
-        execution = self._application.executions.get(number) if isinstance(number, int) else None
-        if execution is not None and end_ms is not None:
+        if not isinstance(number, int) or end_ms is None:
+            return
+        self._application.execution_ids.expect(number)
+        execution = self._application.executions.get(number)
+        if execution is not None:
             self.latest_ms = end_ms
             execution.end_ms = end_ms
             execution.failure = redact_text(as_text(event.get("errorMessage")))

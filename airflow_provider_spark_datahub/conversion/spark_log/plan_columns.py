@@ -23,6 +23,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
     HeldColumn,
     Sources,
     column_id,
+    kind_of,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CHECKPOINT,
@@ -428,9 +429,7 @@ class _Visitor:
         holds its columns.
         """
         for call, attribute in calls:
-            self.graph.derive(
-                id_of(attribute), self.graph.references(call.rpartition("#")[0] or call), kind
-            )
+            self.graph.derive_from(id_of(attribute), call.rpartition("#")[0] or call, kind)
 
     def _window(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         given = self._unchanged(node, inputs, listed)
@@ -446,7 +445,7 @@ class _Visitor:
         for expressions in node.rows() if output else ():
             of_columns = expressions[-len(output or ()) :]
             for column, expression in zip(output or (), of_columns, strict=False):
-                self.graph.derive_from(column, expression, self.graph.kind_of(expression))
+                self.graph.derive_from(column, expression)
                 if len(of_columns) != len(output or ()):
                     self.graph.hide(column)
         return output
@@ -613,11 +612,13 @@ class _Sinks:
         table.
         """
         expressions = node.lists[0] if node.lists else []
-        for column, expression in (
+        for column, text in (
             zip(columns, expressions, strict=False) if len(columns) == len(expressions) else ()
         ):
-            below = [other for other in self._graph.references(expression) if other != column]
-            yield self._graph.names.get(column, ""), below, self._graph.kind_of(expression)
+            values = [value for value in self._graph.read(text) if not value.decides]
+            read = [other for value in values for other in value.columns]
+            below = [other for other in read if other != column]
+            yield self._graph.names.get(column, ""), below, kind_of(values)
 
     def _merged(self, arguments: str) -> Iterator[tuple[str, list[str], Derivation]]:
         """Yield the columns that the clauses of a MERGE set, such as ``[Update [actions: [`name` =
@@ -627,12 +628,8 @@ class _Sinks:
             for action in split_items(clause[: closing_bracket(clause) or 0]):
                 named = _ACTION.match(action)
                 if named is not None:
-                    expression = action[named.end() :]
-                    yield (
-                        named["column"],
-                        self._graph.references(expression),
-                        self._graph.kind_of(expression),
-                    )
+                    self._graph.derive_from(action, action[named.end() :])
+                    yield named["column"], [action], Derivation.IDENTITY
 
     def _target_names(self, node: Node, output: list[str]) -> list[str]:
         """Return the names of the target's columns: those that a command lists, or those of the

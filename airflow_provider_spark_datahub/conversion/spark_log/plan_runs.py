@@ -11,31 +11,30 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
-from operator import itemgetter
-from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import structs
 
-from airflow_provider_spark_datahub.conversion.columns.facet import ColumnEdge, DatasetColumns
 from airflow_provider_spark_datahub.conversion.columns.sql import short_statement
+from airflow_provider_spark_datahub.conversion.datasets import Symlinks
 from airflow_provider_spark_datahub.conversion.events import (
+    APPLICATION,
     RDD_JOB,
     SPARK_LOG,
     DatasetId,
     Facets,
     JsonObject,
-    RunEvent,
 )
 from airflow_provider_spark_datahub.conversion.facets.dataset import (
     NOT_COUNTED,
     OutputStatistics,
     field_names,
 )
+from airflow_provider_spark_datahub.conversion.facets.run import RunDetails
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
-from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, Fold, RunState
+from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource, Sources
+from airflow_provider_spark_datahub.conversion.spark_log.column_graph import ColumnSource
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ALL_COLUMNS,
@@ -44,12 +43,17 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     WrittenColumns,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import FilesOfRdds, PlanNames
+from airflow_provider_spark_datahub.conversion.spark_log.plan_writes import (
+    has_driver_rows,
+    writes_of,
+)
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     Node,
     Plan,
     PlanDataset,
     PlanDatasets,
 )
+from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
 
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 # A view reads nothing when it is created.
@@ -100,6 +104,17 @@ _WRITES = re.compile(
 )
 # Commands are not queries whose rows the driver takes.
 _NO_READS = re.compile(rf"{_WRITES.pattern}|\bExecute \w|^== Physical Plan ==\n(?:\* )?Call\b")
+# Commands that write files through another execution.
+_WRITES_IN_PARTS = re.compile(
+    r"\b(?:SaveIntoDataSourceCommand|Atomic(?:Create|Replace)TableAsSelect)\b"
+)
+# Descriptions of executions: the methods of DataFrameWriter and DataFrameWriterV2.
+_OF_FRAME = re.compile(
+    r"(?:append|create|createOrReplace|csv|insertInto|jdbc|json|orc|overwrite|overwritePartitions|parquet|replace|save"
+    r"|saveAsTable|text|xml) at "
+)
+# The methods whose rows people see, or the executors take, and no code of the driver.
+_SHOWS = re.compile(r"(?:show|showString|foreach|foreachPartition|checkpoint|localCheckpoint) at ")
 # Spark calls what reads a header, or infers a schema, after the reader's method. Other statements,
 # and jobs that give their work a name, hide it: then its plan shows it.
 _READER_CALLS = re.compile(r"(?:csv|json|xml|load|parquet|orc|text|table) at ")
@@ -127,6 +142,17 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """What reaches one output of an execution, if it has several.
+
+    :param has_driver_rows: so do rows that the driver held.
+    """
+
+    inputs: frozenset[DatasetId] = frozenset()
+    has_driver_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRun:
     """An outermost SQL execution, with what its plans read and write.
 
@@ -137,6 +163,8 @@ class PlanRun:
     :param rest: targets of a command that changes rows: it reads the rows that it leaves as they
         are.
     :param guesses: inputs whose places nothing shows: tables may be outside of the warehouse.
+    :param reach: what reaches each of several outputs.
+    :param has_driver_rows: the driver held rows that it writes.
     """
 
     parts: Sequence[SqlExecution]
@@ -147,6 +175,8 @@ class PlanRun:
     replaced: frozenset[DatasetId] = frozenset()
     rest: frozenset[DatasetId] = frozenset()
     guesses: frozenset[DatasetId] = frozenset()
+    reach: Mapping[DatasetId, Reach] = field(default_factory=dict)
+    has_driver_rows: bool = False
 
     @property
     def gap(self) -> str:
@@ -171,12 +201,37 @@ class PlanRun:
         """Return whether the execution and its parts ended without an error."""
         return all(part.ended_well for part in self.parts)
 
+    @property
+    def wrote_data(self) -> bool:
+        """Return whether the execution or a part of it ended well and wrote data."""
+        return any(wrote_data(part) for part in self.parts)
+
+    @property
+    def is_write_of_frame(self) -> bool:
+        """Return whether a method of DataFrameWriter wrote it, not a statement."""
+        return _OF_FRAME.match(self.parts[0].description) is not None
+
+    @property
+    def lacks_its_write(self) -> bool:
+        """Return whether its command writes files through another execution, which did not run: the
+        target exists.
+        """
+        (root, *parts) = self.parts
+        is_command = root.has_in_tree(_WRITES_IN_PARTS)
+        return is_command and not parts and root.ended_well and not root.worked
+
+    @property
+    def brings_rows(self) -> bool:
+        """Return whether the job gets rows or numbers of it: it does not only show them."""
+        is_shown = _SHOWS.match(self.parts[0].description)
+        return self.only_reads and self.ended_well and not is_shown and not self.is_inference
+
 
 class PlanRuns:
     """Reads the plans of an application's executions, in the order in which they began.
 
     :param names: names of the datasets in its plans.
-    :param fold: takes the runs that have no events: their symlinks and details.
+    :param symlinks: gets the tables behind paths that only the plans show.
     :ivar files: what RDDs read.
     :ivar tables: tables behind paths whose platform only the application's own events show.
     """
@@ -185,11 +240,11 @@ class PlanRuns:
         self,
         application: LoggedApplication,
         names: PlanNames,
-        fold: Fold,
+        symlinks: Symlinks,
         settings: LineageSettings,
     ) -> None:
         self._application, self._names = application, names
-        self._fold, self._settings = fold, settings
+        self._symlinks, self._settings = symlinks, settings
         self._columns = PlanColumns()
         self.files = FilesOfRdds(application)
         self.tables: dict[DatasetId, DatasetId] = {}
@@ -197,7 +252,7 @@ class PlanRuns:
         self._schemas = {
             dataset: state.schema for dataset, state in names.states if state.schema is not None
         }
-        self._events = _Events(application)
+        self._identity = _Identity(application)
 
     def of(self, parts: Sequence[SqlExecution]) -> PlanRun:
         """Return an outermost execution as its plans show it."""
@@ -238,7 +293,18 @@ class PlanRuns:
                 names = [name for name, sources in one.columns.items() if sources]
                 self._written.setdefault(one.dataset, {}).update(dict.fromkeys(names))
         outputs |= self._changed_tables(plans)
-        return PlanRun(parts, columns, inputs, outputs, written, replaced, rest, guesses)
+        return PlanRun(
+            parts,
+            columns,
+            inputs,
+            outputs,
+            written,
+            replaced,
+            rest,
+            guesses,
+            self._reach(parts, columns.held) if len(outputs) > 1 else {},
+            has_driver_rows(parts),
+        )
 
     def written(
         self, columns: ExecutionColumns, outputs: Mapping[DatasetId, DatasetState]
@@ -284,91 +350,82 @@ class PlanRuns:
         )
         return [name for name in names if name in own or not own]
 
-    def run_of(self, plan: PlanRun) -> RunState | None:
-        """Return the run of an execution without events; ``None`` if its plans name no dataset."""
-        inputs = {
-            dataset: state for dataset, state in plan.inputs.items() if dataset not in plan.rest
-        }
-        if not inputs and not plan.outputs:
-            return None
+    def run_of(self, plan: PlanRun, flow: FlowIdentity, application_run_id: str) -> RunState:
+        """Return the run of an execution without events, without its datasets."""
+        root = plan.parts[0]
         is_created = any(state.lifecycle == _CREATE for state in plan.outputs.values())
-        events = self._events.of_execution(plan.parts, f"{_CREATE_NODE}." if is_created else "")
-        run = [self._fold.add(RunEvent.parse(event)) for event in events][-1]
-        run.inputs, run.outputs = inputs, dict(plan.outputs)
-        run.worked = any(state.statistics != NOT_COUNTED for state in plan.outputs.values())
-        for written in plan.written if self._settings.capture_column_level_lineage else ():
-            edges = [
-                edge
-                for column, sources in written.columns.items()
-                for edge in self._edges(column, sources)
-            ]
-            if written.dataset in run.outputs:
-                columns = DatasetColumns.of(edges, "") if edges else None
-                state = run.outputs[written.dataset]
-                run.outputs[written.dataset] = structs.replace(
-                    state,
-                    columns=columns,
-                    is_resolved=written.is_complete,
-                    gap="" if edges else plan.gap,
-                )
-        return run
+        node = f"{_CREATE_NODE}." if is_created else ""
+        failure = next((part.failure for part in plan.parts if part.failure), "")
+        return RunState(
+            self._identity.uuid(str(root.id)),
+            0,
+            f"{self._identity.job_prefix}.{node}execution_{root.id}",
+            flow,
+            job_type="SQL_JOB",
+            parent_run_id=application_run_id,
+            start_ms=root.start_ms,
+            end_ms=root.end_ms,
+            started=True,
+            ended=root.end_ms is not None,
+            failure="FAIL" if failure and root.end_ms is not None else "",
+            worked=any(state.statistics != NOT_COUNTED for state in plan.outputs.values()),
+            is_logged=True,
+            details=RunDetails(properties={"errorMessage": failure}) if failure else None,
+        )
 
-    def _edges(self, column: str, sources: Sources) -> Iterator[ColumnEdge]:
-        for decides in (False, True) if self._settings.capture_indirect_columns else (False,):
-            of_kind = {
-                source: derivation
-                for source, derivation in sources.items()
-                if source.decides is decides
-            }
-            named = {
-                self._names.column(source): derivation for source, derivation in of_kind.items()
-            }
-            upstreams = tuple(one for one in named if one is not None)
-            kinds = {
-                f"DIRECT:{derivation.name}" for one, derivation in named.items() if one is not None
-            }
-            if upstreams:
-                yield ColumnEdge(
-                    (column,),
-                    upstreams,
-                    "INDIRECT:CONDITIONAL" if decides else ",".join(sorted(kinds)),
-                )
+    def runs_of_rdds(self, flow: FlowIdentity, application_run_id: str) -> Iterator[RunState]:
+        """Yield the runs of jobs of RDDs that read files."""
+        for number, (start_ms, paths) in enumerate(self._application.rdd_reads.items()):
+            yield RunState(
+                self._identity.uuid(f"rdd job {number}"),
+                0,
+                f"{self._identity.job_prefix}.rdd_job_{number}",
+                flow,
+                job_type=RDD_JOB,
+                parent_run_id=application_run_id,
+                start_ms=start_ms,
+                end_ms=start_ms,
+                started=True,
+                is_logged=True,
+                inputs={dataset: DatasetState() for dataset in self.files.datasets(paths)},
+            )
 
-    def add_application(self) -> int:
-        """Add an application without events to the fold, and return the number of its runs.
+    def unnamed_sources(self) -> list[str]:
+        """Return the sources and targets in plans whose names do not lead to a dataset, sorted.
 
-        Micro-batches are left out, unless a function of the job wrote their rows: their streaming
-        queries have jobs of their own.
+        These are tables of catalogues without a known location, tables behind JDBC, and other kinds
+        of scans.
         """
-        application, count = self._application, 1
-        for event in self._events.of_application("START", application.start_ms):
-            self._fold.add(RunEvent.parse(event))
-        plans = [self.of(parts) for parts in application.root_executions()]
-        # A micro-batch that names a sink ran a function of the job (foreachBatch).
-        plans = [
-            plan
-            for plan in plans
-            if (not plan.parts[0].query_run_id or plan.outputs) and not plan.is_inference
-        ]
-        begun: list[tuple[int, PlanRun | None]] = [(plan.parts[0].start_ms, plan) for plan in plans]
-        begun += [(start_ms, None) for start_ms in application.rdd_reads]
-        for start_ms, plan in sorted(begun, key=itemgetter(0)):
-            count += (
-                self._add_rdd_job(start_ms) if plan is None else self.run_of(plan)
-            ) is not None
-        for event in self._events.of_application("COMPLETE", application.end_ms):
-            self._fold.add(RunEvent.parse(event))
-        return count
-
-    def _add_rdd_job(self, start_ms: int) -> RunState:
-        run = self._fold.add(RunEvent.parse(self._events.of_rdd_job(start_ms)))
-        run.inputs = {
-            one: DatasetState()
-            for one in self.files.datasets(self._application.rdd_reads[start_ms])
-        }
-        return run
+        application = self._application
+        sources = {f"the target of {method} (an RDD)" for method in application.rdd_writes}
+        for parts in application.root_executions(with_micro_batches=False):
+            datasets = PlanDatasets.of(part.plan for part in parts)
+            for dataset in datasets.all:
+                if self._names.of(dataset) is None:
+                    sources.add(dataset.table or f"JDBC table {dataset.relation}")
+            for part in parts:
+                for node in Plan.of(part.plan).nodes:
+                    sources.update(_hidden_names(node, has_sinks=bool(datasets.sinks)))
+        return sorted(map(redact_text, sources - {""}))
 
     # -- datasets
+
+    def _reach(
+        self, parts: Sequence[SqlExecution], held: Iterable[PlanDataset]
+    ) -> dict[DatasetId, Reach]:
+        """Return what reaches each output."""
+        reach: dict[DatasetId, Reach] = {}
+        for write in writes_of(parts):
+            output = self._names.id_of(write.sink)
+            if output is None:
+                continue
+            sources = [*write.sources, *(held if write.reads_checkpoint else ())]
+            inputs = {one for one in map(self._names.id_of, sources) if one is not None}
+            inputs.update(self.files.datasets(write.rdd_paths))
+            known = reach.get(output, Reach())
+            of_driver = known.has_driver_rows or write.has_driver_rows
+            reach[output] = Reach(known.inputs | inputs, of_driver)
+        return reach
 
     def _states(self, named: Iterable[PlanDataset]) -> dict[DatasetId, DatasetState]:
         states: dict[DatasetId, DatasetState] = {}
@@ -377,7 +434,7 @@ class PlanRuns:
                 self.tables[dataset.id] = dataset.table
             state = states.setdefault(dataset.id, DatasetState(in_catalog=bool(dataset.facets)))
             facets = Facets.of({**dataset.facets})
-            state.is_metadata = not self._fold.symlinks.learn(dataset.id, facets, self._settings)
+            state.is_metadata = not self._symlinks.learn(dataset.id, facets, self._settings)
         return states
 
     def _changed_tables(self, plans: Iterable[str]) -> dict[DatasetId, DatasetState]:
@@ -466,123 +523,74 @@ def _counted(part: SqlExecution) -> Iterator[tuple[Node, Mapping[str, int]]]:
         yield Node(0, head.strip(), place), counts
 
 
-class _Events:
-    """Makes the events that OpenLineage's listener would have sent, without datasets: they describe
-    runs.
-    """
+class _Identity:
+    """Identity of an application that sent no events, and of its runs."""
 
     def __init__(self, application: LoggedApplication) -> None:
         self._application = application
-        self._namespace = application.properties.get("spark.openlineage.namespace") or "default"
-        self._run_id = self._uuid("application")
-        self._name = application.name.strip() or application.id
-        details = {
-            "appName": application.name,
-            "applicationId": application.id,
-            "userName": application.user,
-        }
-        parent = {
-            "run": {"runId": self._run_id},
-            "job": {"namespace": self._namespace, "name": self._name},
-        }
-        self._own_facets: dict[str, Any] = {
-            "processing_engine": {"name": "spark", "version": application.spark_version},
-            "spark_applicationDetails": {name: value for name, value in details.items() if value},
-            "spark_properties": {"properties": {"spark.app.name": application.name}},
-        }
-        self._facets = {**self._own_facets, "parent": parent}
+        self.name = application.name.strip() or application.id
+        self.job_prefix = self.name.replace(".", "_")
+        self.run_id = self.uuid("application")
 
-    def of_application(self, kind: str, time_ms: int | None) -> Iterator[JsonObject]:
-        """Yield the beginning or the end of the application. A log without an end was not closed."""
-        if time_ms is not None:
-            yield self._event(
-                kind, time_ms, self._run_id, self._name, "APPLICATION", self._own_facets
-            )
-
-    def of_rdd_job(self, start_ms: int) -> JsonObject:
-        """Return the beginning of a job of RDDs."""
-        number = list(self._application.rdd_reads).index(start_ms)
-        run_id, name = (
-            self._uuid(f"rdd job {number}"),
-            f"{self._name.replace('.', '_')}.rdd_job_{number}",
-        )
-        return self._event("START", start_ms, run_id, name, RDD_JOB, self._facets)
-
-    def of_execution(self, parts: Sequence[SqlExecution], node: str) -> Iterator[JsonObject]:
-        """Yield the beginning and the end of an execution."""
-        root, facets = parts[0], {**self._facets}
-        run_id, name = (
-            self._uuid(str(root.id)),
-            f"{self._name.replace('.', '_')}.{node}execution_{root.id}",
-        )
-        yield self._event("START", root.start_ms, run_id, name, "SQL_JOB", facets)
-        if root.end_ms is None:
-            return
-        failure = next((part.failure for part in parts if part.failure), "")
-        if failure:
-            facets["errorMessage"] = {"message": failure, "programmingLanguage": "JVM"}
-        yield self._event(
-            "FAIL" if failure else "COMPLETE", root.end_ms, run_id, name, "SQL_JOB", facets
-        )
-
-    def _event(
-        self, kind: str, time_ms: int, run_id: str, name: str, job_type: str, facets: JsonObject
-    ) -> JsonObject:
-        job_facets = {
-            "jobType": {"processingType": "BATCH", "integration": "SPARK", "jobType": job_type}
-        }
-        return {
-            "eventType": kind,
-            "eventTime": datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(
-                timespec="milliseconds"
-            ),
-            "producer": SPARK_LOG,
-            "schemaURL": _SCHEMA,
-            "run": {"runId": run_id, "facets": dict(facets)},
-            "job": {"namespace": self._namespace, "name": name, "facets": job_facets},
-            "inputs": [],
-            "outputs": [],
-        }
-
-    def _uuid(self, part: str) -> str:
+    def uuid(self, part: str) -> str:
+        """Return the id of a run, the same in each conversion."""
         application = self._application
         return str(uuid5(NAMESPACE_URL, f"spark:{application.id}:{application.start_ms}:{part}"))
 
 
-def add_application(
-    application: LoggedApplication, fold: Fold, settings: LineageSettings
-) -> tuple[int, list[str]]:
-    """Add an application without events to a fold; return the number of its runs, and sources
-    without a dataset.
+def application_events(application: LoggedApplication) -> Iterator[JsonObject]:
+    """Yield the events of an application's own run that OpenLineage's listener would have sent.
+
+    Its queries are read from the log. A log without an end was not closed, and one without a
+    beginning is not whole.
     """
-    names = PlanNames(application, settings=settings)
-    return PlanRuns(application, names, fold, settings).add_application(), _unnamed_sources(
-        application, names
-    )
+    identity = _Identity(application)
+    details = {
+        "appName": application.name,
+        "applicationId": application.id,
+        "userName": application.user,
+    }
+    facets = {
+        "processing_engine": {"name": "spark", "version": application.spark_version},
+        "spark_applicationDetails": {name: value for name, value in details.items() if value},
+        "spark_properties": {"properties": {"spark.app.name": application.name}},
+    }
+    job_type = {"processingType": "BATCH", "integration": "SPARK", "jobType": APPLICATION}
+    job = {
+        "namespace": application.properties.get("spark.openlineage.namespace") or "default",
+        "name": identity.name,
+        "facets": {"jobType": job_type},
+    }
+    begin_ms = application.start_ms
+    first_ms = min((one.start_ms for one in application.executions.values()), default=None)
+    moments = [
+        ("START", begin_ms) if begin_ms is not None else ("RUNNING", first_ms),
+        ("COMPLETE", application.end_ms),
+    ]
+    for kind, time_ms in moments:
+        if time_ms is not None:
+            time = datetime.fromtimestamp(time_ms / 1000, UTC)
+            yield {
+                "eventType": kind,
+                "eventTime": time.isoformat(timespec="milliseconds"),
+                "producer": SPARK_LOG,
+                "schemaURL": _SCHEMA,
+                "run": {"runId": identity.run_id, "facets": facets},
+                "job": job,
+                "inputs": [],
+                "outputs": [],
+            }
 
 
-def _unnamed_sources(application: LoggedApplication, names: PlanNames) -> list[str]:
-    """Return the sources and targets in plans whose names do not lead to a dataset, sorted.
-
-    These are tables of catalogues without a known location, tables behind JDBC, and other kinds of
-    scans.
-    """
-    sources = {f"the target of {method} (an RDD)" for method in application.rdd_writes}
-    for parts in application.root_executions(with_micro_batches=False):
-        datasets = PlanDatasets.of(part.plan for part in parts)
-        unnamed = (dataset for dataset in datasets.all if names.of(dataset) is None)
-        sources.update(dataset.table or f"JDBC table {dataset.relation}" for dataset in unnamed)
-        for node in (node for part in parts for node in Plan.of(part.plan).nodes):
-            relation, hidden = node.relation(), _HIDDEN.match(f"{node.head} {node.arguments}")
-            if (
-                not datasets.sinks
-                and (writer := _WRITER.match(node.arguments))
-                and node.hides_target()
-            ):
-                sources.add(f"the target of {writer[0]} ({node.kind})")
-            if relation is not None:
-                sources.add(f"JDBCRelation({short_statement(relation.relation)})")
-            elif hidden is not None and not any(node.sources()):
-                sources.add(hidden[0].strip())
-            sources.update(node.unclear_paths())
-    return sorted(map(redact_text, sources - {""}))
+def _hidden_names(node: Node, *, has_sinks: bool) -> Iterator[str]:
+    """Yield the sources and targets of a node that lead to no dataset."""
+    writer = _WRITER.match(node.arguments)
+    if not has_sinks and writer is not None and node.hides_target():
+        yield f"the target of {writer[0]} ({node.kind})"
+    relation = node.relation()
+    hidden = _HIDDEN.match(f"{node.head} {node.arguments}")
+    if relation is not None:
+        yield f"JDBCRelation({short_statement(relation.relation)})"
+    elif hidden is not None and not any(node.sources()):
+        yield hidden[0].strip()
+    yield from node.unclear_paths()

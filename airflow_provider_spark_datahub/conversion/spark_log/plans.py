@@ -50,10 +50,11 @@ _PUNCTUATION = re.compile(rf"[{re.escape(_OPEN + _CLOSE)}]|, ")
 
 # -- files and tables in nodes
 
-_FILE_SCAN = re.compile(r"Scan \w+(?: (?P<table>[\w.]+))?")
+# Engines have names of their own for scans: "GpuScan parquet", "CometScan [native] parquet".
+_FILE_SCAN = re.compile(r"\w+(?: \[\w+\])? \w+(?: (?P<table>[\w.]+))?")
 _LOCATION = re.compile(r"^Location: (?P<index>\w+) ?\[(?P<paths>.*)\]$", re.MULTILINE)
 _TABLE_SCAN = re.compile(
-    r"(?:Scan hive|BatchScan|Scan JDBC v1 Relation from v2 scan) (?P<table>[\w.]+)"
+    r"(?:\w*Scan\w* hive|\w*BatchScan\w*|Scan JDBC v1 Relation from v2 scan) (?P<table>[\w.]+)"
 )
 # The origin of a cached relation is on one line, which Spark abbreviates if it is long.
 _CACHED_SCAN = re.compile(
@@ -173,8 +174,29 @@ _TARGETS = {
     "CreateDeltaTableCommand": (rf"\b{CLONE} \S+, {_QUOTED}, {_PATH}",),
 }
 _SINKS = {kind: tuple(map(re.compile, patterns)) for kind, patterns in _TARGETS.items()}
+_WRITERS = re.compile("|".join(sorted(_SINKS, key=len, reverse=True)))
 _COMMAND = re.compile(
     r"Execute |\w*(?:WriteTo|WriteInto|DeleteFrom|UpdateTable|MergeInto)\w*|Call\b"
+)
+# Commands that give no rows to a dataset: they define, describe or tidy up.
+_HARMLESS = re.compile(
+    r"CacheTableAsSelect|(?!\w*AsSelect)(?:Add|Alter|Analyze|Cache|Clear|Comment|Convert|Create|DeltaGenerate|Describe"
+    r"|Drop|Explain|Invalidate|List|Optimize|Recover|Refresh|Rename|Repair|Replace(?!Data)|AtomicReplaceTable|Reset|Restore"
+    r"|Set|Show|StreamingExplain|Truncate|Uncache|Vacuum)(?:[A-Z]\w*)?"
+)
+# Writes without rows, and those whose target is named by a streaming query or by the plan around.
+_NAMED_ELSEWHERE = re.compile(
+    rf"MicroBatchWrite\[|\S*\bStagedDeltaTableV2@|(?:\S+, )?\S*\bNoopWrite\b|\S*{re.escape(_STAGED)}|`[^`]+`, \w+, "
+)
+# Columns of what Iceberg's procedures return that add no rows to a table.
+_UPKEEP = re.compile(r"\b(?:rewritten|deleted|orphan|current|updated|changelog)_\w+#")
+# What may stand above a command, and what else may be the root of a query.
+_AROUND_COMMAND = re.compile(r"AdaptiveSparkPlan|CommandResult|ResultQueryStage|\w*Columnar\w*")
+_OPERATOR = re.compile(
+    r"AdaptiveSparkPlan|Aggregate|AppendColumns|Cartesian|Coalesce|CoGroup|CollectTail|Columnar|CommandResult|Deduplicate"
+    r"|Exchange|Expand|Filter|FlatMap|FromObject|Generate|Join|Limit|MapElements|MapGroups|MapIn|MapPartitions|Metrics"
+    r"|Project|QueryStage|Rebalance|Repartition|Sample|Scan|Sequence|ShuffleRead|Sort|StateStore|Subquery|ToObject"
+    r"|TransformWithState|Union|Watermark|Window|\wEval"
 )
 CONSTANT = frozenset(
     {"LocalTableScan", "Range", "OneRowRelation", "Scan OneRowRelation", "EmptyRelation"}
@@ -191,9 +213,13 @@ _NO_DATASET = (CONSTANT - {"LocalTableScan"}) | {
     ),
     *("AdaptiveSparkPlan", "Scan ExistingRDD mergeMaterializedSource"),
 }
-_READS_DELTA_LOG = re.compile(
-    r"^Scan ExistingRDD Delta |^Location: \w+ ?\[[^,\]]*/_delta_log\b", re.MULTILINE
+# Rows of Delta's transaction log, and the initial state of a stateful operator that has none.
+_READS_NO_DATA = re.compile(
+    r"^Scan ExistingRDD Delta |^Location: \w+ ?\[[^,\]]*/_delta_log\b|^Arguments: LocalRelation <empty>",
+    re.MULTILINE,
 )
+# Rows of RDDs, and those of a streaming query, whose progress names the source.
+_READS_ROWS = re.compile(r"Scan(?: ExistingRDD\b.*)?|MicroBatchScan\b.*")
 LOGICAL = frozenset(
     {"LogicalRelation", "HiveTableRelation", "DataSourceV2Relation", "LocalRelation", "LogicalRDD"}
 )
@@ -201,6 +227,7 @@ LOGICAL = frozenset(
 _OVERWRITTEN = re.compile(r"[^,\[\]]+, false, [\w.$@]+, \[[^\]]*\], Overwrite\b")
 _OF_PART = re.compile(r"replace(?:Where|On|Using)\b|partitionOverwriteMode|\.\.\.", re.IGNORECASE)
 _JDBC = "JDBCRelation("
+_READS_DATABASE = re.compile(r"\w+ JDBC|LogicalRelation")
 _WITH = re.compile(r"\(?\s*WITH\b", re.IGNORECASE)
 # A scan of a Delta table's changes names its columns and its transaction log.
 _CHANGES = re.compile(
@@ -278,6 +305,12 @@ class Node:
     def kind(self) -> str:
         """The first word of its name, or the command that it executes."""
         return self.head.removeprefix("Execute ").partition(" ")[0]
+
+    @cached_property
+    def writer(self) -> str:
+        """The writing command that it is, without what an engine adds to its name; empty if none."""
+        command = _WRITERS.search(self.kind)
+        return command[0] if command is not None else ""
 
     @cached_property
     def lists(self) -> list[list[str]]:
@@ -358,10 +391,10 @@ class Node:
         # A table of Spark's catalogue is described in lines of their own.
         arguments = (
             self.body.partition("Arguments: ")[2]
-            if self.head.endswith("ExecV1")
+            if self.writer.endswith("ExecV1")
             else self.arguments
         )
-        patterns = _SINKS.get(self.head.removeprefix("Execute "), ())
+        patterns = _SINKS.get(self.writer, ())
         found = next((found for pattern in patterns if (found := pattern.search(arguments))), None)
         named = (
             {name: value or "" for name, value in found.groupdict().items()}
@@ -386,11 +419,7 @@ class Node:
 
     def relation(self) -> PlanDataset | None:
         """Return what the node reads through JDBC."""
-        text = (
-            f"{self.head} {self.arguments}"
-            if self.head.startswith(("Scan JDBC", "LogicalRelation"))
-            else ""
-        )
+        text = f"{self.head} {self.arguments}" if _READS_DATABASE.match(self.head) else ""
         begin = text.find(_JDBC) + len(_JDBC)
         depth, query = 1, begin
         for position in range(begin, len(text)) if _JDBC in text else ():
@@ -419,29 +448,46 @@ class Node:
             return frozenset()
         return _FILE_METADATA - {field.partition(":")[0] for field in schema["fields"].split(",")}
 
+    @property
+    def is_command(self) -> bool:
+        """Whether it does something else than make rows, as its name says."""
+        is_named = _COMMAND.match(self.head) or _HARMLESS.fullmatch(self.kind)
+        return is_named is not None or bool(self.writer)
+
     def hides_target(self) -> bool:
         """Return whether the node is a command that does not show what it changes."""
-        is_command = _COMMAND.match(self.head) is not None or self.kind in _SINKS
-        return is_command and not (any(self.sinks()) or self.change())
+        if not self.is_command or any(self.sinks()) or self.change() is not None:
+            return False
+        is_named_elsewhere = _NAMED_ELSEWHERE.match(self.arguments) is not None
+        return not (is_named_elsewhere or _HARMLESS.fullmatch(self.kind))
+
+    def is_known(self) -> bool:
+        """Return whether it is clear what the node reads or changes, or that it names nothing."""
+        if self.is_command:
+            return not self.hides_target()
+        if self.children:
+            return _OPERATOR.search(self.kind) is not None
+        if self.reads_nothing() or _READS_ROWS.fullmatch(self.head):
+            return True
+        is_source = any(self.sources()) or self.relation() is not None
+        return is_source or any(self.reasons_without_sources())
+
+    def reads_nothing(self) -> bool:
+        """Return whether the node is a leaf of rows that are stored nowhere, or another node's."""
+        is_without_dataset = self.head in _NO_DATASET or REUSED.match(self.head) is not None
+        return is_without_dataset or _READS_NO_DATA.search(f"{self.head}\n{self.body}") is not None
 
     def unknown(self) -> Iterator[str]:
         """Yield how the node hides a dataset, or may hide one, for people."""
-        head = redact_text(self.head)
         named = (*self.sinks(), *filter(None, [self.relation()]))
         if relations := [dataset.relation for dataset in named if dataset.relation]:
             yield f"the address of the database is hidden (JDBCRelation({relations[0]}))"
-        elif (
-            self.children
-            or self.head in _NO_DATASET
-            or REUSED.match(self.head)
-            or _READS_DELTA_LOG.search(f"{self.head}\n{self.body}")
-        ):
+        elif self.children or self.is_command or self.reads_nothing():
             return
-        elif any(self.sources()):
-            yield from (
-                self.unclear_paths() if not any(source.table for source in self.sources()) else ()
-            )
-        elif _COMMAND.match(self.head) is None and self.kind not in _SINKS:
+        elif sources := list(self.sources()):
+            yield from self.unclear_paths() if not any(source.table for source in sources) else ()
+        else:
+            head = redact_text(self.head)
             yield from [*self.reasons_without_sources()] or [
                 f"the plan does not show what it reads ({head})"
             ]
@@ -484,8 +530,8 @@ class Node:
         A table may have earlier versions, which others read. In Delta, options may name a part of
         it.
         """
-        is_whole = self.kind in ("AtomicReplaceTableAsSelect", "ReplaceTableAsSelect")
-        if self.kind == "InsertIntoHadoopFsRelationCommand":
+        is_whole = self.writer in ("AtomicReplaceTableAsSelect", "ReplaceTableAsSelect")
+        if self.writer == "InsertIntoHadoopFsRelationCommand":
             is_whole = _OVERWRITTEN.match(self.arguments) is not None
         return is_whole and _OF_PART.search(self.arguments) is None
 
@@ -510,6 +556,45 @@ class Tree(NamedTuple):
     nodes: dict[int, Node]
     subquery: tuple[str, str]
 
+    def unknown_nodes(self) -> Iterator[str]:
+        """Yield the heads of nodes that may read or change what they do not show."""
+        # A command is drawn twice: as what Spark executes, and as the query names it.
+        nodes = self.nodes.values()
+        shown_kinds = {node.kind for node in nodes if node.is_command and node.is_known()}
+        commands, logical = self._places_of_commands(), self._logical_places()
+        for number, node in self.nodes.items():
+            is_command = number in commands or node.is_command
+            is_leaf = not node.children and number not in logical
+            is_judged = (is_command or is_leaf) and node.kind not in shown_kinds
+            if self._is_procedure(node) or (is_judged and not node.is_known()):
+                yield redact_text(node.head.partition("\n")[0])
+
+    def _is_procedure(self, node: Node) -> bool:
+        """Return whether the node shows what a procedure returned that may write a table."""
+        results = [self.nodes[child].head for child in node.children]
+        is_called = node.kind == "CommandResult" and results == ["LocalTableScan"]
+        return is_called and _UPKEEP.search(node.body) is None
+
+    def _logical_places(self) -> set[int]:
+        """Return the numbers of the nodes of a command's query, which another plan executes."""
+        places: set[int] = set()
+        for number, node in self.nodes.items():
+            if number in places or self._is_executed(node):
+                places.update(node.children)
+        return places
+
+    def _is_executed(self, node: Node) -> bool:
+        return any(node.head == f"Execute {self.nodes[child].head}" for child in node.children)
+
+    def _places_of_commands(self) -> set[int]:
+        """Return the numbers of the nodes where commands stand: the root, and below what wraps it."""
+        places = set() if self.subquery[0] else {*list(self.nodes)[:1]}
+        for number, node in self.nodes.items():
+            is_around = number in places and _AROUND_COMMAND.fullmatch(node.kind) is not None
+            if is_around or node.kind == "CommandResult":
+                places.update(node.children)
+        return places
+
 
 class Plan(NamedTuple):
     """A plan, parsed.
@@ -525,6 +610,15 @@ class Plan(NamedTuple):
     def of(cls, text: str) -> Plan:
         """Return the plan of a text."""
         return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _parsed(text)
+
+    def unknown_nodes(self) -> tuple[str, ...]:
+        """Return the nodes that may read or change what they do not show, as Spark prints them.
+
+        Scans that the reader knows are not among them, even if they hide the name of a dataset:
+        see :meth:`Node.unknown`.
+        """
+        unknown = dict.fromkeys(head for tree in self.trees for head in tree.unknown_nodes())
+        return tuple(unknown)
 
     @classmethod
     def queries_with_parts(cls, text: str) -> Iterator[str]:

@@ -41,7 +41,7 @@ from airflow_provider_spark_datahub.delivery.outbox.format import (
     StoredObject,
     seal,
 )
-from airflow_provider_spark_datahub.delivery.outbox.receipts import Receipts
+from airflow_provider_spark_datahub.delivery.outbox.receipts import JobRecords, Receipts
 from airflow_provider_spark_datahub.delivery.outbox.storage import (
     ObjectStorage,
     OutboxError,
@@ -151,15 +151,21 @@ class Entry:
     def finish(
         self, items: Sequence[Proposal], *, spark_succeeded: bool, failure: str | None = None
     ) -> Entry:
-        """Write the items into the unfinished entry, and return the entry.
+        """Write the items into the unfinished entry, and return the entry. Items are revised as in
+        :meth:`Outbox.put`.
 
         :param failure: how Spark failed, if that is known.
         :raises OutboxError: if the outbox is full; the entry is unchanged.
         """
+        jobs, before = self.outbox.jobs, self.manifest
+        revision = jobs.revise(before.key, before.connection_id, items)
+        revised = tuple(revision.proposals)
         manifest = replace(
-            self.manifest.holding(items), spark_succeeded=spark_succeeded, failure=failure
+            before.holding(revised), spark_succeeded=spark_succeeded, failure=failure
         )
-        return self._rewrite("finished", manifest, tuple(items), reserve=_CONVERTED_RESERVE_BYTES)
+        entry = self._rewrite("finished", manifest, revised, reserve=_CONVERTED_RESERVE_BYTES)
+        jobs.commit(revision)
+        return entry
 
     def update(self, **fields: Any) -> Entry:
         """Change fields of the manifest durably, and return the entry.
@@ -393,6 +399,7 @@ class Outbox:
         self.open_store = open_store
         self.limits = limits or OutboxLimits()
         self.receipts = Receipts(storage)
+        self.jobs = JobRecords(storage)
         self.events_folder = events_folder
         self.copies_failed = False
         self._size = 0
@@ -424,19 +431,24 @@ class Outbox:
     ) -> Entry:
         """Write an entry durably: when this returns, a crash of the machine does not lose it.
 
+        The items are compared with those of earlier runs of the task (:meth:`.JobRecords.revise`).
+
         A second ``put`` of the same attempt makes a second entry; the first stays until it is
         settled.
 
         :raises OutboxError: if the quota is reached, the disk is full, the folder is read-only ...
         """
+        revision = self.jobs.revise(key, connection_id, items)
+        revised = revision.proposals
         with storage_errors("write to the outbox {}", self):
             manifest = Manifest(
                 key, connection_id, self._next_ms(key), spark_succeeded=spark_succeeded
             )
-            entry = self._named(manifest.holding(items))
+            entry = self._named(manifest.holding(revised))
             self.write(
-                "written", entry, StoredObject.of(entry.manifest, items), reserve=_RESERVE_BYTES
+                "written", entry, StoredObject.of(entry.manifest, revised), reserve=_RESERVE_BYTES
             )
+        self.jobs.commit(revision)
         return entry
 
     def begin(

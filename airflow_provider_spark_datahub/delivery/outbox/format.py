@@ -39,6 +39,7 @@ class Folder(StrEnum):
     QUARANTINED = "quarantined"
     CORRUPT = "corrupt"
     EDGES = "edges"
+    JOBS = "jobs"
     LISTENER_FAILURES = "listener_failures"
     LEASES = "leases"
     HISTORY = "history"

@@ -7,6 +7,9 @@ their DAG run has ended, these records show which edges earlier DAG runs wrote a
 
 *Failures of the listener* are for later attempts of the same task run, which run without it.
 
+*Jobs* are the DataJobs that a task's runs sent to DataHub, until ``spark-datahub retire`` removes
+them.
+
 *Histories* are fingerprints of attempts, which show what changed since the last green run.
 
 Tests: ``tests/delivery/test_outbox_receipts.py``.
@@ -21,6 +24,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -29,7 +33,11 @@ from airflow_provider_spark_datahub.conversion import (
     FEW_GREENS,
     MOST_COMPARED,
     Fingerprint,
+    JobRecord,
+    Proposal,
+    Revision,
     changes_since,
+    revise,
 )
 from airflow_provider_spark_datahub.delivery.outbox.format import (
     EntryFormatError,
@@ -268,6 +276,7 @@ class EdgeRecord(msgspec.Struct, frozen=True):
     :param run_start_ms: start of its DAG run.
     :param run_due_ms: when its DAG run was due, which orders DAG runs.
     :param edges: paths of JSON patches by the URN of the DataJob; only of DataJobs that are shared.
+        The DataJobs of applications are listed even without edges.
     :param inputs: platform and name in DataHub of each dataset that was read; likewise
         :attr:`outputs`.
     """
@@ -285,6 +294,20 @@ class EdgeRecord(msgspec.Struct, frozen=True):
         """Name of the record's object: one for all attempts of a task run."""
         connection = EntryName.connection_hash(self.connection_id)
         return f"{Folder.EDGES}/{self.key.task}/{self.run_start_ms:013d}-{self.key.instance}-{connection}.json.gz"
+
+
+@dataclass(frozen=True, slots=True)
+class OutdatedEdges:
+    """Edges that no run writes any more.
+
+    :param paths: of JSON patches, by the URN of the DataJob.
+    :param unused_jobs: URNs of the DataJobs that no run has any more.
+    :param records: of the DAG runs that wrote them.
+    """
+
+    paths: dict[str, set[str]]
+    unused_jobs: list[str]
+    records: list[EdgeRecord]
 
 
 class EdgeRecords:
@@ -324,9 +347,8 @@ class EdgeRecords:
     @staticmethod
     def outdated(
         records: Collection[EdgeRecord], run_id: str, task_runs: Mapping[str, Collection[int]]
-    ) -> tuple[dict[str, set[str]], list[EdgeRecord]]:
-        """Return the edges that earlier DAG runs wrote and this one did not, and the records that
-        this one replaces.
+    ) -> OutdatedEdges:
+        """Return the edges that earlier DAG runs wrote and this one did not.
 
         A task keeps its earlier edges unless each of its runs in this DAG run has a record: else
         its edges are not all known.
@@ -334,7 +356,6 @@ class EdgeRecords:
         :param records: of the DAG's tasks, for one connection.
         :param run_id: of the DAG run that has ended.
         :param task_runs: map indexes of the task runs of this DAG run, by task.
-        :returns: paths of JSON patches by the URN of the DataJob; and records of earlier DAG runs.
         """
         own = [record for record in records if record.key.run_id == run_id]
         recorded = {(record.key.task_id, record.key.map_index) for record in own}
@@ -352,7 +373,8 @@ class EdgeRecords:
         names = {record.name for record in old}
         kept = _edges(record for record in records if record.name not in names)
         outdated = {urn: paths - kept.get(urn, set()) for urn, paths in _edges(old).items()}
-        return {urn: paths for urn, paths in outdated.items() if paths}, old
+        paths_of = {urn: paths for urn, paths in outdated.items() if paths}
+        return OutdatedEdges(paths_of, sorted(paths_of.keys() - kept.keys()), old)
 
 
 def _packed(record: msgspec.Struct) -> bytes:
@@ -376,6 +398,71 @@ def _unpacked(
         log.warning("The record %s cannot be read: %s", storage.describe(name), error)
         unread.add(name)
         return None
+
+
+class JobRecords:
+    """Records in an outbox of the DataJobs that runs of a task sent to DataHub."""
+
+    def __init__(self, storage: OutboxStorage) -> None:
+        self._storage = storage
+
+    def revise(
+        self, key: AttemptKey, connection_id: str, proposals: Sequence[Proposal]
+    ) -> Revision:
+        """Compare the proposals of an attempt with the record of its task (:func:`.revise`).
+
+        The record names their DataJobs before they are sent. If it cannot be read or written, this
+        is logged, and the next complete run retires less.
+        """
+        stored = _unpacked(self._storage, _record_name(key, connection_id), JobRecord, set())
+        record = stored or JobRecord(key, connection_id)
+        revision = revise(msgspec.structs.replace(record, key=key), proposals)
+        if revision.before.applications != record.applications:
+            _warn_of_dates(record, revision.before)
+            self.keep(revision.before)
+        return revision
+
+    def commit(self, revision: Revision) -> None:
+        """Record that the proposals are in the outbox."""
+        if revision.after.applications != revision.before.applications:
+            self.keep(revision.after)
+
+    def keep(self, record: JobRecord) -> None:
+        """Write a record durably, or remove one without applications; log why not."""
+        name = _record_name(record.key, record.connection_id)
+        try:
+            if record.applications:
+                self._storage.write(name, [_packed(record)])
+            else:
+                self._storage.remove(name)
+        except (OSError, ValueError) as error:
+            log.warning("Could not record the jobs in %s: %s", self._storage.describe(name), error)
+
+    def all(self) -> Iterator[JobRecord]:
+        """Yield the records of all tasks and connections."""
+        for name in self._storage.names(Folder.JOBS):
+            record = _unpacked(self._storage, name, JobRecord, set())
+            if record is not None:
+                yield record
+
+
+def _record_name(key: AttemptKey, connection_id: str) -> str:
+    return f"{Folder.JOBS}/{key.task}/{EntryName.connection_hash(connection_id)}.json.gz"
+
+
+_DATE = re.compile(r"[0-9]+")
+
+
+def _warn_of_dates(earlier: JobRecord, record: JobRecord) -> None:
+    """Warn if the names of a task's applications differ from run to run in their digits."""
+    names = [_DATE.sub("", urn) for urn in earlier.applications]
+    for urn in record.applications.keys() - earlier.applications.keys():
+        if names.count(_DATE.sub("", urn)) > 1:
+            log.warning(
+                "The application's name changes from run to run, so that DataHub gets a new job each time: %s. "
+                "Set pipeline_name to a name without the date.",
+                urn,
+            )
 
 
 class ListenerFailures:
