@@ -196,23 +196,29 @@ def _sink(script: Script, rng: Random, frame: Frame) -> None:
     templates = [one for one in PARTS[kind] if "partitionBy" not in one or len(names) > 1]
     script.add(rng.choice(templates), frame, **more)
     if "t" in more:
-        kinds = {target: frame.columns[name].kind for name, target in names.items()}
-        _leave_table(
-            script, dataset, more["t"], kinds, old=kind in ("to_old_table", "to_two_tables")
-        )
+        is_old = kind in ("to_old_table", "to_two_tables")
+        _leave_table(script, frame, names, dataset, more["t"], is_old=is_old)
     return script.executed(frame, dataset, names)
 
 
 def _leave_table(
-    script: Script, dataset: str, name: str, kinds: Mapping[str, str], *, old: bool
+    script: Script,
+    frame: Frame,
+    targets: Mapping[str, str],
+    dataset: str,
+    name: str,
+    *,
+    is_old: bool = True,
 ) -> None:
-    table = name if old else ""
+    """Leave a table to later queries. :param is_old: the job may insert any rows into it."""
+    kinds = {target: frame.columns[column].kind for column, target in targets.items()}
+    table = name if is_old else ""
     script.application.written.append(Written(dataset, f'spark.table("{name}")', kinds, table))
 
 
 def insert_two(script: Script, rng: Random, frame: Frame) -> bool:
     """Insert two selections of the frame's rows and columns into two tables, by one statement."""
-    parts: dict[str, str] = {}
+    parts: dict[str, Any] = {}
     selected: list[Frame] = []
     for condition in ("one", "two"):
         drawn = expression(rng, "", frame, "conditions")
@@ -228,8 +234,7 @@ def insert_two(script: Script, rng: Random, frame: Frame) -> bool:
         dataset, parts[table], targets = _old_table(script, rng, frame, names)
         parts[listed] = ", ".join(targets)
         script.executed(rows, dataset, targets)
-        kinds = {target: frame.columns[name].kind for name, target in targets.items()}
-        _leave_table(script, dataset, parts[table], kinds, old=True)
+        _leave_table(script, frame, targets, dataset, parts[table])
     script.add(template, frame, **parts)
     return True
 

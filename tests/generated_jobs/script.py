@@ -267,8 +267,13 @@ class Script:
         return self.frame(code, Frame("", {}, frozenset({dataset})), columns)
 
     def constants(self) -> Frame:
-        """Return a frame of constants of the query itself."""
+        """Return a frame of constants of the query itself.
+
+        ``VALUES`` look in a plan like a frame of pandas that the driver held.
+        """
         code = self.rng.choice(PARTS["constants"])
+        if "VALUES" in code:
+            return self._rows_of_driver(code, {"id": "n", "key": "t"}, frozenset())
         return self.frame(code, Frame("", {}), {"id": Column("n"), "key": Column("t")})
 
     def reuse(self) -> Frame:

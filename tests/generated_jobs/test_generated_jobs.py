@@ -15,6 +15,7 @@ from tests.generated_jobs.judging import CAPTURES, judge
 from tests.generated_jobs.recording import record
 
 RECORDINGS = sorted(path.name for path in (DATA / "recorded").iterdir())
+SHARED = sorted(path.name for path in (DATA / "shared").iterdir())
 NOT_MENDED = yaml.safe_load((DATA / "not_mended.yaml").read_text()) or {}
 """By capture and recording: queries with wrong edges that are known."""
 
@@ -35,6 +36,12 @@ def test_recorded_jobs_have_no_wrong_edges_but_known_ones(recording: str, captur
     assert wrong_edges(DATA / "recorded" / recording, capture) == NOT_MENDED.get(capture, {}).get(
         int(recording), {}
     )
+
+
+@pytest.mark.parametrize("capture", ["default", "log"])
+@pytest.mark.parametrize("seed", SHARED)
+def test_recorded_jobs_whose_queries_share_have_no_wrong_edges(seed: str, capture: str) -> None:
+    assert wrong_edges(DATA / "shared" / seed, capture) == {}
 
 
 @pytest.mark.parametrize("seed", [1, 2])

