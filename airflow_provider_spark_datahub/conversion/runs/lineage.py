@@ -332,7 +332,7 @@ _READS = re.compile(r"\b(?:select|from|table\s*\()", re.IGNORECASE)
 
 
 @lru_cache(maxsize=4)  # the outputs of a query share its statement
-def _holds_its_rows(statement: str) -> bool:
+def holds_its_rows(statement: str) -> bool:
     """Return whether a statement inserts literal rows (``VALUES``), so that it has no input."""
     plain = _TEXT.sub("", statement)
     insert = _INSERT.search(plain)
@@ -514,7 +514,7 @@ class _Edges:
                     for run, state in writes
                     for dataset in (*run.inputs, *state.column_inputs)
                 }
-                if not named and all(_holds_its_rows(run.sql) for run, _ in writes):
+                if not named and all(holds_its_rows(run.sql) for run, _ in writes):
                     continue
                 folders = ", ".join(sorted({dataset.name for dataset in named}))
                 names = f"only a folder around the file ({folders})" if folders else "none"

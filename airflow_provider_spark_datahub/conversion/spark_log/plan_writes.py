@@ -20,11 +20,10 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     Tree,
 )
 
-_ROWS_OF_DRIVER = frozenset({"LocalTableScan", "LocalRelation"})
-_RDDS = frozenset({"Scan ExistingRDD", "LogicalRDD"})
+_ROWS_OF_DRIVER = "LocalTableScan"
+_RDDS = "Scan ExistingRDD"
 _OF_MICRO_BATCH = " SQLExecutionRDD["
 _EMPTY = "<empty>"
-_BY_STATEMENT = "sql at "
 # Delta's own queries, and the rows of its transaction log.
 _OF_DELTA = re.compile(r"Delta: |[A-Z]+ operation - ")
 _LOG_OF_DELTA = re.compile(r"\btxn#\d+")
@@ -37,7 +36,7 @@ class PlanWrite:
     :param sources: datasets that the plan below the sink reads.
     :param rdd_paths: paths of files whose rows reach it through RDDs.
     :param reads_checkpoint: rows of a checkpoint reach it.
-    :param has_driver_rows: the driver held rows that reach it. Those in a statement are constants.
+    :param has_driver_rows: the driver held rows that reach it.
     """
 
     sink: PlanDataset
@@ -81,7 +80,7 @@ def _add_nodes(write: PlanWrite, nodes: list[Node], part: SqlExecution) -> None:
             write.sources[relation] = None
         write.reads_checkpoint = write.reads_checkpoint or CHECKPOINT in node.body
         write.has_driver_rows = write.has_driver_rows or _is_of_driver(node, part)
-        if node.head in _RDDS:
+        if node.head == _RDDS:
             write.rdd_paths.update(part.rdd_paths)
 
 
@@ -107,14 +106,13 @@ def _below(number: int, tree: Tree, plan: Plan) -> list[Node]:
 
 
 def _reads_batch(plan: Plan) -> bool:
-    return any(node.head in _RDDS and _OF_MICRO_BATCH in node.body for node in plan.nodes)
+    return any(node.head == _RDDS and _OF_MICRO_BATCH in node.body for node in plan.nodes)
 
 
 def _is_of_driver(node: Node, part: SqlExecution) -> bool:
-    if node.head in _ROWS_OF_DRIVER:
-        is_constant = part.description.startswith(_BY_STATEMENT)
-        return not is_constant and _EMPTY not in f"{node.head}{node.body}"
-    if node.head not in _RDDS or part.rdd_paths:
+    if node.head == _ROWS_OF_DRIVER:
+        return _EMPTY not in f"{node.head}{node.body}"
+    if node.head != _RDDS or part.rdd_paths:
         return False
     marks = (CHECKPOINT, _OF_MICRO_BATCH)
     return not any(mark in node.body for mark in marks) and _LOG_OF_DELTA.search(node.body) is None

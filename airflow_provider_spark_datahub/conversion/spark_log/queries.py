@@ -41,6 +41,7 @@ from airflow_provider_spark_datahub.conversion.runs.fold import (
     RunState,
     Verdict,
 )
+from airflow_provider_spark_datahub.conversion.runs.lineage import holds_its_rows
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.spark_log.log import LoggedApplication, SqlExecution
 from airflow_provider_spark_datahub.conversion.spark_log.plan_edges import PlanEdges
@@ -289,10 +290,10 @@ class _Queries:
             is_clear = bool(state.version or not state.layer)
             is_replaced = state.replaces or (name in replaced and is_clear)
             outputs[dataset] = structs.replace(state, replaces=is_replaced)
-        reported_names = set(map(self._namer.name, outputs))
-        for dataset, state in plan.outputs.items():
-            is_missing = not outputs or plan.unknown_nodes
-            if is_missing and self._namer.name(dataset) not in reported_names:
+        known = set(map(self._namer.name, outputs))
+        adds_some = not outputs or bool(plan.unknown_nodes)
+        for dataset, state in plan.outputs.items() if adds_some else ():
+            if self._namer.name(dataset) not in known:
                 outputs[dataset] = state
                 verdicts["output", dataset] = Verdict.PLANNED
         return outputs
@@ -318,7 +319,10 @@ class _Queries:
         Rows that the driver held may stem from all that earlier queries brought to it.
         """
         inputs, verdicts = dict(query.inputs), dict(query.verdicts)
-        brought = list(self._brought) if plan.has_driver_rows and query.outputs else []
+        are_constants = not plan.has_driver_rows or holds_its_rows(query.sql)
+        brought: list[DatasetId] = []
+        if query.outputs and not are_constants:
+            brought = [*self._brought, *self._read_by_rdds(before_ms=plan.parts[0].start_ms)]
         if plan.brings_rows:
             self._brought.update(dict.fromkeys(query.inputs))
         for dataset in brought:
@@ -338,6 +342,13 @@ class _Queries:
                     reached_by.add(one)
             outputs[dataset] = structs.replace(state, reached_by=frozenset(reached_by))
         return structs.replace(query, inputs=inputs, outputs=outputs, verdicts=verdicts)
+
+    def _read_by_rdds(self, *, before_ms: int) -> Iterator[DatasetId]:
+        """Yield what earlier jobs of RDDs read: their rows may have gone to the driver."""
+        for run in self._application.runs:
+            is_earlier = (run.start_ms or before_ms) < before_ms
+            if run.job_type == RDD_JOB and is_earlier and not (run.outputs or run.is_listing):
+                yield from self._with_files(run).inputs
 
     # -- queries that only the log shows
 

@@ -341,13 +341,14 @@ def _lineage(
     progress |= {"queries": query.streaming.run_id} if settings.capture_evidence else {}
     inputs = _with(seen.lineage.inputs if seen else {}, sources, namer, progress)
     outputs = _with(seen.lineage.outputs if seen else {}, sinks, namer, progress)
-    # Each micro-batch makes its writes of the rows of the sources.
     of_sources = {urn: progress for urn in map(namer.urn, sources) if urn is not None}
-    known = seen.lineage.writes if seen else {}
+    writes = {urn: {**of_sources} for urn in map(namer.urn, sinks) if urn is not None}
+    for urn, reaching in (seen.lineage.writes if seen else {}).items():
+        writes[urn] = {**writes.get(urn, {}), **(reaching or of_sources)}
     return Lineage(
         inputs=inputs,
         outputs=outputs,
-        writes={urn: {**of_sources, **known.get(urn, {})} for urn in outputs},
+        writes=writes,
         fine_grained=seen.lineage.fine_grained if seen else (),
         statements=seen.lineage.statements if seen else {},
     )
