@@ -187,7 +187,7 @@ def executions(numbers: list[int]) -> list[Json]:
 
 @cases("gaps")
 def test_ids_that_a_log_lacks_are_reported(
-    logged: list[int], jobs: list[list[int | None]], lacks: str
+    logged: list[int], jobs: list[tuple[int, int | None]], lacks: str
 ) -> None:
     sentence = f"Spark's log lacks {lacks}: its event bus dropped events" if lacks else ""
     started = [job_started(*job) for job in jobs]
