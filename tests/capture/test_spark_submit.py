@@ -90,6 +90,21 @@ def output_of(name: str) -> DriverOutput:
     return output
 
 
+@pytest.mark.parametrize(
+    ("name", "queues"), [("dropped", ["eventLog", "shared"]), ("hang", []), ("users_memory", [])]
+)
+def test_queues_that_drop_events_are_seen(name: str, queues: list[str]) -> None:
+    assert list(output_of(name).dropping_queues) == queues
+
+
+def test_queues_that_nobody_reads_may_drop_events() -> None:
+    printed = "26/11/28 18:05:47 WARN AsyncEventQueue: Dropped 9 events from {} since the start\n"
+    output = DriverOutput()
+    names = ["appStatus", "executorManagement", "shared"]
+    assert len(list(output.watched([printed.format(name) for name in names]))) == len(names)
+    assert list(output.dropping_queues) == ["shared"]
+
+
 @cases("capture")
 def test_a_listener_that_failed_is_recognized(name: str, failure: str) -> None:
     output = output_of(name)

@@ -187,7 +187,7 @@ def executions(numbers: list[int]) -> list[Json]:
 
 @cases("gaps")
 def test_ids_that_a_log_lacks_are_reported(
-    logged: list[int], jobs: list[list[int | None]], lacks: str
+    logged: list[int], jobs: list[tuple[int, int | None]], lacks: str
 ) -> None:
     sentence = f"Spark's log lacks {lacks}: its event bus dropped events" if lacks else ""
     started = [job_started(*job) for job in jobs]
@@ -234,12 +234,18 @@ def test_memory_does_not_grow_with_the_ids_that_are_missing() -> None:
     assert len(application.execution_ids.missing) == 10_000
 
 
+def test_an_event_that_a_real_bus_dropped_is_a_gap() -> None:
+    lines = lines_of(DATA / "dropped" / "log.ndjson.gz")
+    (application,) = read_log(json.loads(line) for line in lines)
+    assert application.gaps() == "Spark's log lacks job 25 of 57: its event bus dropped events"
+
+
 @pytest.mark.slow
 @pytest.mark.no_cover
 def test_whole_logs_have_no_gaps() -> None:
     with_ids = Counter[str]()
     for path in recorded_logs():
-        if path.parent.name == "engines":
+        if path.parent.name in ("engines", "dropped"):
             continue
         events = [json.loads(line) for line in lines_of(path)]
         applications = read_log(events)

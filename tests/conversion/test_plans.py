@@ -193,8 +193,6 @@ def test_what_hides_no_dataset_is_known(heads: tuple[str, ...]) -> None:
         (("AdaptiveSparkPlan", "AcmeWrite", "Scan csv "), "AcmeWrite"),
         (("Project", "CommandResult", "AcmeWrite", "Scan csv "), "AcmeWrite"),
         (("Project", "AcmeScan"), "AcmeScan"),
-        # A procedure of Iceberg, such as add_files, is only seen by what it returns.
-        (("CommandResult", "LocalTableScan"), "CommandResult"),
     ],
 )
 def test_what_may_hide_a_dataset_is_reported(heads: tuple[str, ...], unknown: str) -> None:
@@ -202,6 +200,25 @@ def test_what_may_hide_a_dataset_is_reported(heads: tuple[str, ...], unknown: st
     if unknown == heads[-1]:
         text = text.replace("Location: ", "Place: ")
     assert Plan.of(text).unknown_nodes() == (unknown,)
+
+
+def test_a_procedure_that_adds_files_is_reported() -> None:
+    texts = list(plans_of(DATA / "engines" / "iceberg_add_files.ndjson.gz"))
+    assert [Plan.of(text).unknown_nodes() for text in texts] == [(), ("Scan",), ("Scan",)]
+    result = query("CommandResult", "LocalTableScan").replace("[a#1]", "[added_files_count#1L]")
+    assert Plan.of(result).unknown_nodes() == ("LocalTableScan",)
+    assert Plan.of(query("CommandResult", "LocalTableScan")).unknown_nodes() == ()
+
+
+def test_a_text_with_an_empty_line_does_not_end_a_node() -> None:
+    texts = ["Input [1]: [a#1]\nCondition : (a#1 = one\n\ntwo)", "Output [1]: [a#1]"]
+    (first, second) = Plan.of(f"(2) Filter\n{texts[0]}\n\n(1) Scan csv \n{texts[1]}\n\n").nodes
+    assert (first.body.strip(), second.body.strip()) == (texts[0], texts[1])
+    subqueries = (
+        "===== Subqueries =====\n\nSubquery:1 Hosting operator id = 2 Hosting Expression = x\n"
+    )
+    (last,) = Plan.of(f"(2) Filter\n{texts[0]}\n\n{subqueries}").nodes
+    assert last.body.strip() == texts[0]
 
 
 def place_of_node(tree: Tree, node: Node) -> tuple[object, ...]:

@@ -42,7 +42,6 @@ _MAX_NUMBER = 1e18
 _OVERWRITES = "spark.sql.sources.partitionOverwriteMode"
 _EXCLUDED = "spark.eventLog.excludedPatterns"
 _MOST_MISSING = 10_000
-_SHOWN_IDS = 5
 
 
 @dataclass(slots=True)
@@ -71,14 +70,12 @@ class LoggedIds:
         self.next = end
 
     def lack(self, name: str) -> str:
-        """Return which ones are missing, such as ``execution 13 of 25``; empty if none is."""
+        """Return the first that is missing, such as ``execution 13 of 25``; empty if none is."""
         if not self.missing:
             return ""
-        shown = ", ".join(map(str, sorted(self.missing)[:_SHOWN_IDS]))
-        more = len(self.missing) - _SHOWN_IDS
-        others = f" and {more} more" if more > 0 else ""
-        plural = "s" if len(self.missing) > 1 else ""
-        return f"{name}{plural} {shown}{others} of {self.next}"
+        more = len(self.missing) - 1
+        others = f" and {more} more" if more else ""
+        return f"{name} {min(self.missing)}{others} of {self.next}"
 
 
 @dataclass(slots=True)
@@ -246,18 +243,16 @@ class LoggedApplication:
         Spark counts executions as long as its JVM lives, and jobs from 0 in each application.
         """
         excluded = self.properties.get(_EXCLUDED, "")
-        executions = "" if "SQLExecution" in excluded else self.execution_ids.lack("execution")
-        jobs = "" if "Job" in excluded else self.job_ids.lack("job")
-        if executions or jobs:
-            return f"Spark's log lacks {executions or jobs}: its event bus dropped events"
-        unended = self._unended_ids()
-        if not unended or "SQLExecution" in excluded:
-            return ""
-        return f"Spark's log lacks the end of execution {min(unended)}: its driver was stopped, or dropped events"
-
-    def _unended_ids(self) -> list[int]:
-        executions = self.executions.values() if self.end_ms is not None else ()
-        return [execution.id for execution in executions if execution.end_ms is None]
+        lack = "" if "Job" in excluded else self.job_ids.lack("job")
+        unended: list[int] = []
+        if "SQLExecution" not in excluded:
+            lack = self.execution_ids.lack("execution") or lack
+            executions = self.executions.values() if self.end_ms is not None else ()
+            unended = [execution.id for execution in executions if execution.end_ms is None]
+        if lack:
+            return f"Spark's log lacks {lack}: its event bus dropped events"
+        end = f"Spark's log lacks the end of execution {unended[0]}" if unended else ""
+        return end and f"{end}: its driver was stopped, or dropped events"
 
     @property
     def knows_jobs(self) -> bool:

@@ -16,8 +16,12 @@ from airflow_provider_spark_datahub.conversion.datasets import named_paths
 from airflow_provider_spark_datahub.conversion.facets.dataset import CHANGE_COLUMNS
 from airflow_provider_spark_datahub.conversion.redaction import redact_text
 
-# A node: "(1) Scan csv", then its lines. An empty line ends it.
-_NODE = re.compile(r"^\((?P<number>\d+)\) (?P<head>.*)\n(?P<body>(?:.+\n?)*)", re.MULTILINE)
+# A node: "(1) Scan csv", then its lines. It ends at an empty line before the next node, since a text
+# in an expression may have empty lines.
+_NODE = re.compile(
+    r"^\((?P<number>\d+)\) (?P<head>.*)\n(?P<body>(?:.+\n?|\n(?!\n|\(\d+\) |=====|Subquery:|\Z))*)",
+    re.MULTILINE,
+)
 _CODEGEN = re.compile(r"\[codegen id : \d+\]\s*$")
 MERGE_ROWS = "MergeRows"
 """The node that makes the rows of a MERGE into a table of another format than Delta's."""
@@ -188,8 +192,10 @@ _HARMLESS = re.compile(
 _NAMED_ELSEWHERE = re.compile(
     rf"MicroBatchWrite\[|\S*\bStagedDeltaTableV2@|(?:\S+, )?\S*\bNoopWrite\b|\S*{re.escape(_STAGED)}|`[^`]+`, \w+, "
 )
-# Columns of what Iceberg's procedures return that add no rows to a table.
-_UPKEEP = re.compile(r"\b(?:rewritten|deleted|orphan|current|updated|changelog)_\w+#")
+# What Iceberg's procedures that add files to a table read, and the columns of what they return.
+_ADDS_FILES = re.compile(
+    r"\borg\.apache\.iceberg\.spark\.SparkTableUtil\$|\b(?:added|imported|migrated)_files_count#"
+)
 # What may stand above a command, and what else may be the root of a query.
 _AROUND_COMMAND = re.compile(r"AdaptiveSparkPlan|CommandResult|ResultQueryStage|\w*Columnar\w*")
 _OPERATOR = re.compile(
@@ -467,6 +473,8 @@ class Node:
             return not self.hides_target()
         if self.children:
             return _OPERATOR.search(self.kind) is not None
+        if _ADDS_FILES.search(self.body):
+            return False
         if self.reads_nothing() or _READS_ROWS.fullmatch(self.head):
             return True
         is_source = any(self.sources()) or self.relation() is not None
@@ -566,14 +574,8 @@ class Tree(NamedTuple):
             is_command = number in commands or node.is_command
             is_leaf = not node.children and number not in logical
             is_judged = (is_command or is_leaf) and node.kind not in shown_kinds
-            if self._is_procedure(node) or (is_judged and not node.is_known()):
+            if is_judged and not node.is_known():
                 yield redact_text(node.head.partition("\n")[0])
-
-    def _is_procedure(self, node: Node) -> bool:
-        """Return whether the node shows what a procedure returned that may write a table."""
-        results = [self.nodes[child].head for child in node.children]
-        is_called = node.kind == "CommandResult" and results == ["LocalTableScan"]
-        return is_called and _UPKEEP.search(node.body) is None
 
     def _logical_places(self) -> set[int]:
         """Return the numbers of the nodes of a command's query, which another plan executes."""
