@@ -326,8 +326,8 @@ class _Parser:
             values = self._renamed(values)
         if function in _ELEMENTS and _VALUE in self._columns.fields_of(values):
             values = self._columns.taken(values, _VALUE)
-        others = chain(*arguments[:begin], *arguments[end:])
-        return values + _merged(others, decides=True)
+        others = [*chain(*arguments[:begin], *arguments[end:])]
+        return [*values, *_merged(others, decides=True)] if others else values
 
     def _fields_made_by(
         self, function: str, arguments: list[list[Value]]
@@ -356,6 +356,11 @@ class _Parser:
             else:
                 renamed.append(value)
         return renamed
+
+
+def columns_of(values: Iterable[Value]) -> list[str]:
+    """Return the columns that values are made of, without those that only decide."""
+    return [column for value in values if not value.decides for column in value.columns]
 
 
 def _merged(
