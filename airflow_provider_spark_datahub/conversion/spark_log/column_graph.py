@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.expressions import (
     LEFT_OUT,
     Columns,
     Value,
+    columns_of,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     ATTRIBUTE,
@@ -101,7 +102,7 @@ class ColumnGraph(Columns):
     def read_names(self, node: Node) -> None:
         """Record the columns that a node names, and the aliases that it defines."""
         attributes = node.listed("Aggregate Attributes")
-        lists = [*map(node.listed, ("Output", "Results", "Input")), attributes, *node.lists]
+        lists = [*map(node.listed, ("Output", "Results", "Input")), *node.lists]
         aliases = []
         for item in (item for items in lists for item in items or ()):
             expression, alias, attribute = item.rpartition(" AS ")
@@ -117,6 +118,7 @@ class ColumnGraph(Columns):
             zip(node.listed("Functions") or (), attributes or (), strict=False)
         ):
             column = id_of(attribute)
+            self.names.setdefault(column, attribute.rpartition("#")[0])
             self.derive_from(column, function, Derivation.AGGREGATION)
             # Only the first step of an aggregate shows its filter.
             whole, _, condition = function.removeprefix("partial_").partition(" FILTER (WHERE ")
@@ -143,12 +145,11 @@ class ColumnGraph(Columns):
         self._derive_columns(column, values, max(kind, kind_of(values)))
         self._derive_fields(column, values, kind, depth)
 
-    def _derive_columns(self, column: str, values: Iterable[Value], kind: Derivation) -> None:
+    def _derive_columns(self, column: str, values: list[Value], kind: Derivation) -> None:
+        self.derive(column, columns_of(values), kind)
         for value in values:
             if value.decides:
                 self._decide(column, value.columns)
-            else:
-                self.derive(column, value.columns, kind)
 
     def _decide(self, column: str, below: Iterable[str]) -> None:
         """Record columns that decide on the value of a column."""

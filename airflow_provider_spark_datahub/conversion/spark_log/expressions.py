@@ -321,13 +321,17 @@ class _Parser:
             columns = [column for value in chain(*arguments) for column in value.columns]
             return [Value(columns, fields=self._fields_made_by(function, arguments))]
         begin, end = _PASSED[function]
-        values = [value._replace(is_same=False) for value in chain(*arguments[begin:end])]
+        values, deciding = [], [*chain(*arguments[:begin], *arguments[end:])]
+        for value in chain(*arguments[begin:end]):
+            if value.decides:
+                deciding.append(value)
+            else:
+                values.append(value._replace(is_same=False))
         if function == "cast":
             values = self._renamed(values)
         if function in _ELEMENTS and _VALUE in self._columns.fields_of(values):
             values = self._columns.taken(values, _VALUE)
-        others = chain(*arguments[:begin], *arguments[end:])
-        return values + _merged(others, decides=True)
+        return values + _merged(deciding, decides=True)
 
     def _fields_made_by(
         self, function: str, arguments: list[list[Value]]
@@ -351,11 +355,14 @@ class _Parser:
                 self._columns.taken([value], name) for name in self._columns.fields_of([value])
             ]
             if len(taken) == len(names):
-                fields = dict(zip(names, taken, strict=True))
-                renamed.append(Value(value.columns, fields=fields))
-            else:
-                renamed.append(value)
+                value = value._replace(column="", fields=dict(zip(names, taken, strict=True)))
+            renamed.append(value)
         return renamed
+
+
+def columns_of(values: Iterable[Value]) -> list[str]:
+    """Return the columns that values are made of, without those that only decide."""
+    return [column for value in values if not value.decides for column in value.columns]
 
 
 def _merged(
@@ -366,10 +373,8 @@ def _merged(
     for value in values:
         lists = deciding if decides or value.decides else direct
         lists.append(value.columns)
-    merged = []
-    if direct or not deciding:
-        merged.append(Value(_joined(direct), text=text))
-    if deciding:
+    merged = [] if decides else [Value(_joined(direct), text=text)]
+    if any(deciding):
         merged.append(Value(_joined(deciding), decides=True, is_same=True))
     return merged
 

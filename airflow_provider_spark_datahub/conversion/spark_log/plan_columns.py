@@ -25,6 +25,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
     column_id,
     kind_of,
 )
+from airflow_provider_spark_datahub.conversion.spark_log.expressions import columns_of
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CHECKPOINT,
     CLONE,
@@ -615,9 +616,8 @@ class _Sinks:
         for column, text in (
             zip(columns, expressions, strict=False) if len(columns) == len(expressions) else ()
         ):
-            values = [value for value in self._graph.read(text) if not value.decides]
-            read = [other for value in values for other in value.columns]
-            below = [other for other in read if other != column]
+            values = self._graph.read(text)
+            below = [other for other in columns_of(values) if other != column]
             yield self._graph.names.get(column, ""), below, kind_of(values)
 
     def _merged(self, arguments: str) -> Iterator[tuple[str, list[str], Derivation]]:
