@@ -39,7 +39,7 @@ def sent(folder: Path, task_id: str, *runs: Run, dag_id: str = "shop", age_days:
 
 
 def removed(folder: Path, outbox: tuple[str, Path]) -> set[str]:
-    """Deliver everything, and return what is removed in DataHub."""
+    """Deliver everything, and return the jobs that DataHub has as removed."""
     assert run("emit", *outbox).exit_code == 0
     catalog = Catalog()
     catalog.apply(Proposal.from_obj(json.loads(line)) for line in delivered_lines(folder / "sink"))
