@@ -56,11 +56,11 @@ class Run:
         """Return the writes of each DataJob, that of the application first."""
         if self.is_exact:
             return {job(self.name): self.writes}
-        of_outputs = {
+        of_outputs: dict[str, Writes] = {
             job(f"{self.name}.file.{output}"): {output: inputs}
             for output, inputs in self.writes.items()
         }
-        return {job(self.name): {}} | of_outputs
+        return {job(self.name): {}, **of_outputs}
 
     def proposals(self, end_ms: int) -> list[Proposal]:
         made = []
@@ -141,7 +141,7 @@ class Task:
         return sent
 
     def _deliver(self, outbox: Outbox) -> list[Proposal]:
-        sent = []
+        sent: list[Proposal] = []
         for entry in outbox.entries():
             sent += entry.items()
             entry.discard()
