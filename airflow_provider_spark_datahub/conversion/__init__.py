@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .interruption import OutOfTimeError, time_limit
     from .proposals import Proposal, ProposalFormatError, json_lines
     from .redaction import redact_text, redacted_trace
-    from .retirement import ApplicationRecord, JobRecord, Revision, retired_job, revise
+    from .retirement import JobRecord, Revision, retired_job, revise
     from .runs.coalesce import Ending, JobLineage
     from .runs.lineage import JobDataset
     from .settings import LineageSettings, SettingsError, split_dataset_urn

@@ -173,13 +173,13 @@ def _datasets(proposal: Proposal, field: str) -> frozenset[str]:
 def _known_jobs(run: _Run, earlier: ApplicationRecord) -> set[str]:
     """Return the URNs of the DataJobs whose pairs of edges a complete run gave."""
     inputs_of: dict[str, frozenset[str]] = {}
-    for edges in earlier.jobs.values():
-        for output in edges.outputs if edges else ():
+    for edges in filter(None, earlier.jobs.values()):
+        for output in edges.outputs:
             inputs_of[output] = edges.inputs | inputs_of.get(output, frozenset())
     known: set[str] = set()
-    for urn, edges in run.jobs.items():
-        if edges is None or not edges.outputs <= inputs_of.keys():
+    for urn, added in run.jobs.items():
+        if added is None or not added.outputs <= inputs_of.keys():
             continue
-        if all(inputs_of[output] >= edges.inputs for output in edges.outputs):
+        if all(inputs_of[output] >= added.inputs for output in added.outputs):
             known.add(urn)
     return known

@@ -58,7 +58,7 @@ _RESULTS: Mapping[str | None, AttemptResult] = {
 be tried again.
 """
 _DAGS_SECONDS = 600.0
-"""Time to read the DAGs of an outbox, of which there may be thousands."""
+"""Time to read the DAGs that an outbox names."""
 _TRIGGER_MS = 60_000
 """A DAG run is for a date in the past if its logical date is earlier than its trigger by more than
 this.

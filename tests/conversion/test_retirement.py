@@ -1,6 +1,6 @@
 """Series of runs: what DataHub holds in the end is what the last complete runs wrote.
 
-The proposals are written by hand, as the conversion makes them (conversion rules, section 7.8).
+The proposals are written by hand, in the shape that the conversion gives them.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class Run:
         """Return the writes of each DataJob, that of the application first."""
         if self.is_exact:
             return {job(self.name): self.writes}
-        of_outputs = {
+        of_outputs: dict[str, Writes] = {
             job(f"{self.name}.file.{output}"): {output: inputs}
             for output, inputs in self.writes.items()
         }
-        return {job(self.name): {}} | of_outputs
+        return {job(self.name): {}, **of_outputs}
 
     def proposals(self, end_ms: int) -> list[Proposal]:
         made = []
@@ -141,7 +141,7 @@ class Task:
         return sent
 
     def _deliver(self, outbox: Outbox) -> list[Proposal]:
-        sent = []
+        sent: list[Proposal] = []
         for entry in outbox.entries():
             sent += entry.items()
             entry.discard()
@@ -239,7 +239,7 @@ def test_a_crash_between_the_writes_loses_nothing(first: Run, second: Run, kill_
         task.sends(second, kill_in=kill_in)
     added = Run({"x": "ab"}, adds=True)
     task.sends(added)
-    assert task.catalog.pairs() >= pairs(added.writes), "no record claims what is not there"
+    assert task.catalog.pairs() >= pairs(added.writes), "no record claims edges that were lost"
     task.sends(ONE)
     holds(task, ONE)
 

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from zlib import crc32
 
 import pytest
 from airflow.models import import_all_models
 from airflow.models.base import Base
+from airflow.models.dag import DagModel
+from airflow.models.serialized_dag import SerializedDagModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from sqlalchemy import create_engine, insert
@@ -25,10 +28,12 @@ from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.hooks import (
     LineageSource,
+    NoAnswerError,
     Scope,
     datahub,
     lineage_source,
     stored_result,
+    tasks_of_dags,
 )
 from airflow_provider_spark_datahub.task import XCOM_KEY
 from tests.airflow_versions import AIRFLOW
@@ -238,3 +243,20 @@ def test_a_result_is_known_when_airflow_is_done_with_the_task_instance(database:
     assert stored_result(AttemptKey("shop", "monday", "done", -1, 2)) == "FAILURE", (
         "another attempt than the last"
     )
+
+
+def test_the_tasks_of_dags_that_airflow_still_has(
+    database: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dag(dag_id: str) -> SimpleNamespace:
+        return SimpleNamespace(dag_id=dag_id, task_dict={"build": None})
+
+    monkeypatch.setattr(SerializedDagModel, "get_dag", dag)
+    with pytest.raises(NoAnswerError, match="it has no DAG"):
+        tasks_of_dags({"shop"})
+    for dag_id, is_stale in (("shop", False), ("old", True), ("other", False)):
+        row = {"dag_id": dag_id, "is_stale": is_stale, "bundle_name": "dags"}
+        database.execute(insert(DagModel).values(row))
+    database.commit()
+    tasks = tasks_of_dags({"shop", "old", "never"})
+    assert {dag_id: set(task_ids) for dag_id, task_ids in tasks.items()} == {"shop": {"build"}}

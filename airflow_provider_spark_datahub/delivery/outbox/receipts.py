@@ -463,6 +463,7 @@ def _warn_of_dates(earlier: JobRecord, record: JobRecord) -> None:
                 "Set pipeline_name to a name without the date.",
                 urn,
             )
+            return
 
 
 class ListenerFailures:
