@@ -15,6 +15,8 @@ ChangeType = Literal["UPSERT", "PATCH"]
 
 JSON_CONTENT_TYPE = "application/json"
 JSON_PATCH_CONTENT_TYPE = "application/json-patch+json"
+APPLICATION_JOB = "applicationJob"
+"""Property of an output's DataJob: the URN of its application's DataJob."""
 
 
 class ProposalFormatError(ValueError):
@@ -102,6 +104,11 @@ def pointer_part(text: str) -> str:
     return text.replace("~", "~0").replace("/", "~1")
 
 
+def unescaped_part(part: str) -> str:
+    """Return the text that :func:`pointer_part` escaped."""
+    return part.replace("~1", "/").replace("~0", "~")
+
+
 class _Line(msgspec.Struct, gc=False, rename="camel"):
     """Struct of :meth:`Proposal.to_obj`, which is faster to encode."""
 
@@ -124,9 +131,9 @@ def json_lines(proposals: Iterable[Proposal]) -> bytes:
     return b"\n".join([*map(encoded_json, map(_line, proposals)), b""])
 
 
-def status(entity_type: str, urn: str) -> Proposal:
-    """Return the aspect that says that an entity is not, or no longer, soft-deleted."""
-    return Proposal(entity_type, urn, "status", {"removed": False})
+def status(entity_type: str, urn: str, *, removed: bool = False) -> Proposal:
+    """Return the aspect that says whether an entity is soft-deleted."""
+    return Proposal(entity_type, urn, "status", {"removed": removed})
 
 
 def platform_instance(

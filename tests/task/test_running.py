@@ -40,6 +40,7 @@ READ = {
     for name in ("customers", "orders")
 }
 WRITTEN = {"urn:li:dataset:(urn:li:dataPlatform:file,/lake/out/a/revenue_by_country,PROD)"}
+JOB_OF_OUTPUT = f"{JOB[:-1]}.file./lake/out/a/revenue_by_country)"
 
 Json = dict[str, Any]
 
@@ -109,10 +110,10 @@ def test_lineage_is_there_before_the_end_of_the_job(tmp_path: Path) -> None:
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
-        wait_until(lambda: patched_edges(one.delivered, JOB, "outputDatasetEdges"))
+        wait_until(lambda: patched_edges(one.delivered, JOB_OF_OUTPUT, "outputDatasetEdges"))
         early = one.delivered
-        assert patched_edges(early, JOB, "inputDatasetEdges") == READ
-        assert patched_edges(early, JOB, "outputDatasetEdges") == WRITTEN
+        assert patched_edges(early, JOB_OF_OUTPUT, "inputDatasetEdges") == READ
+        assert patched_edges(early, JOB_OF_OUTPUT, "outputDatasetEdges") == WRITTEN
         assert {event["status"] for event in one.run_events()} == {"STARTED"}
         assert [canonical_violations(each) for each in early] == [[]] * len(early)
         running.writes(LINES[UNTIL_ITS_END:])
@@ -253,7 +254,7 @@ def test_a_huge_file_is_not_read_again_if_queries_were_forgotten(
     one = job(tmp_path)
     with followed(one) as running:
         running.writes(LINES[:UNTIL_ITS_END])
-        wait_until(lambda: patched_edges(one.delivered, JOB, "outputDatasetEdges"))
+        wait_until(lambda: patched_edges(one.delivered, JOB_OF_OUTPUT, "outputDatasetEdges"))
         time.sleep(PERIOD * 3)
         running.writes(LINES[UNTIL_ITS_END:])
         ended = EndedAttempt(one.lineage, ENDED, one.running)
@@ -284,7 +285,9 @@ def test_undelivered_proposals_are_delivered_again(
         sink.refuses = lambda _: False
         wait_until(lambda: sink.arrived)
         assert (
-            patched_edges([each.to_obj() for each in sink.arrived], JOB, "outputDatasetEdges")
+            patched_edges(
+                [each.to_obj() for each in sink.arrived], JOB_OF_OUTPUT, "outputDatasetEdges"
+            )
             == WRITTEN
         )
         running.writes(LINES[UNTIL_ITS_END:])

@@ -15,12 +15,11 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName
+from airflow_provider_spark_datahub.conversion.proposals import APPLICATION_JOB
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobDefinition, JobLineage
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
-APPLICATION_JOB = "applicationJob"
-"""Property of an output's DataJob: the URN of its application's DataJob."""
 _MOST_SINGLE_OUTPUTS = 100
 """Most outputs with a DataJob each; of more, those with equal inputs share one."""
 
@@ -58,7 +57,7 @@ def data_jobs_of(job: JobLineage, settings: LineageSettings) -> list[DataJob]:
     inputs, outputs = _properties(lineage.inputs), _properties(lineage.outputs)
     adds = job.patch_edges or job.is_shared
     is_single = not (settings.exact_pairs and settings.coalesce_jobs)
-    if is_single or (_is_exact(lineage.writes, inputs) and not (adds and outputs)):
+    if is_single or (_is_exact(lineage.writes, inputs) and not adds):
         return [DataJob(job.definition, inputs, outputs, lineage.fine_grained, adds)]
     reaching = {urn for write in lineage.writes.values() for urn in write}
     unwritten = {urn: edge for urn, edge in inputs.items() if urn not in reaching}
