@@ -445,7 +445,7 @@ def night(number: int, writes: Mapping[str, Sequence[str]], *, failed: bool = Fa
 
 
 def held(*nights: list[Json]) -> tuple[set[tuple[str, str]], set[str]]:
-    """Return the paths of the pairs that DataHub holds after a backfill, and what is removed."""
+    """Return the paths of the pairs that DataHub holds after a backfill, and the removed jobs."""
     catalog = Catalog()
     events = [one for events in nights for one in events]
     found = convert_archive(archived("a", texts(events)), settings())
@@ -483,7 +483,7 @@ X, Y = "shop.file./x", "shop.file./y"
         ([{"/x": ["/a"]}, "failed", {"/x": ["/b"]}], "ax bx", ()),
         (["failed", {"/y": ["/b"]}, TWO], "ax by", ()),
         (["failed", {"/z": ["/d"]}, TWO], "ax by", ("shop.file./z",)),
-        # What was added to a job that the next complete run lacks goes with it.
+        # Edges that were added to a job go with it.
         ([TWO, "failed", {"/y": ["/d"]}, {"/x": ["/a"]}, "failed", {"/y": ["/c"]}], "ax cy", (X,)),
     ],
 )  # fmt: skip
