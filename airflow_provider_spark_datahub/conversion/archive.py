@@ -486,17 +486,17 @@ class _Submission:
     others are added.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first: AspectVersion) -> None:
         self.jobs: dict[str, _Aspect] = {}
         self.patch_only = False
-        self.time_ms = NO_TIME
+        self.last = first
 
     def add(self, version: AspectVersion) -> None:
+        self.last = version
         if version.change_type == "PATCH" and not self.patch_only:
             self.patch_only = True
             for aspect in self.jobs.values():
                 aspect.add_only()
-        self.time_ms = version.time_ms
         aspect = self.jobs.setdefault(version.entity_urn, _Aspect())
         if self.patch_only or aspect.whole is not None:
             aspect.patch(version)
@@ -521,7 +521,7 @@ class _Edges:
     def add(self, version: AspectVersion) -> None:
         submission = version.submission or f"run {version.run_id}"
         if submission not in self._open:
-            self._open[submission] = _Submission()
+            self._open[submission] = _Submission(version)
             if len(self._open) > _OPEN_SUBMISSIONS:
                 self._close(next(iter(self._open)))
         self._open[submission].add(version)
@@ -539,36 +539,25 @@ class _Edges:
     def _close(self, submission: str) -> None:
         closed = self._open.pop(submission)
         if closed.patch_only:
-            for urn, aspect in closed.jobs.items():
-                self._add(urn, aspect)
+            self._add(closed)
             return
-        for urn in self._jobs.keys() - closed.jobs.keys() - self.left_out:
-            self._retire(urn, closed)
-        self.left_out -= closed.jobs.keys()
+        retired = self._jobs.keys() - closed.jobs.keys() - self.left_out
+        for urn in retired:
+            self._jobs[urn] = _Aspect(closed.last._replace(entity_urn=urn, content=_NO_EDGES))
+        self.left_out = (self.left_out | retired) - closed.jobs.keys()
         self._jobs |= closed.jobs
 
-    def _add(self, urn: str, aspect: _Aspect) -> None:
-        if (urn not in self._jobs or urn in self.left_out) and self._is_known(aspect):
-            self.left_out.add(urn)
-            return
-        self.left_out.discard(urn)
-        self._jobs.setdefault(urn, _Aspect()).join(aspect.last, aspect.operations.values())
-
-    def _is_known(self, added: _Aspect) -> bool:
-        """Return whether the last complete submission gave the application's own DataJob edges."""
-        place = added.last.place if added.last is not None else ""
-        own = self._jobs.get(place)
-        if own is None or own.whole is None:
-            return False
-        paths = {
-            operation["path"] for operation in edge_patch(msgspec.json.decode(own.whole.content))
-        }
-        return all(path in paths for path in added.operations if "DatasetEdges/" in path)
-
-    def _retire(self, urn: str, closed: _Submission) -> None:
-        """Empty a DataJob that a complete submission lacks."""
-        last = self._jobs[urn].whole or self._jobs[urn].last
-        if last is not None:
-            emptied = last._replace(time_ms=closed.time_ms, change_type="UPSERT", content=_NO_EDGES)
-            self._jobs[urn] = _Aspect(emptied)
-            self.left_out.add(urn)
+    def _add(self, closed: _Submission) -> None:
+        """Add edges, except to DataJobs whose edges the application's own has."""
+        known = _Aspect()
+        own = self._jobs.get(closed.last.place)
+        if own is not None and own.whole is not None:
+            known.patch(own.whole)
+        for urn, aspect in closed.jobs.items():
+            edges = {path for path in aspect.operations if "DatasetEdges/" in path}
+            is_new = urn not in self._jobs or urn in self.left_out
+            if is_new and edges and edges <= known.operations.keys():
+                self.left_out.add(urn)
+                continue
+            self.left_out.discard(urn)
+            self._jobs.setdefault(urn, _Aspect()).join(aspect.last, aspect.operations.values())

@@ -664,7 +664,7 @@ class _GraphBuilder:
         runs = {urn: self._run(urn) for urn in urns if urn.startswith(f"urn:li:{_RUN}:")}
         return Graph(
             roots=tuple(self._tree(runs)),
-            jobs=tuple(self._jobs()),
+            jobs=tuple(self._jobs(runs.values())),
             instances={
                 urn: last_part(instance).strip("()").split(",")[-1]
                 for urn, aspects in self.latest.items()
@@ -707,13 +707,23 @@ class _GraphBuilder:
             upstreams=tuple(relationships.upstream_instances or ()),
         )
 
-    def _jobs(self) -> Iterator[GraphJob]:
-        """Yield each Spark job with its DataJobs, and every other DataJob."""
+    def _jobs(self, runs: Iterable[RunNode]) -> Iterator[GraphJob]:
+        """Yield each Spark job with its DataJobs and what only its last run names as read, and every
+        other DataJob.
+        """
         writes: dict[str, list[GraphJob]] = {}
         for urn, edges in self.edges.items():
             properties = self._aspect(urn, "dataJobInfo").custom_properties or {}
             job_urn = properties.get(APPLICATION_JOB, urn)
             writes.setdefault(job_urn, []).append(self._write(job_urn, edges))
+        last_runs = {run.template: run for run in runs if run.kind is RunKind.APPLICATION_RUN}
+        for template, run in last_runs.items():
+            job_urn = template or ""
+            known = {urn for write in writes.get(job_urn, ()) for urn in write.inputs}
+            inputs = dict.fromkeys(urn for urn in run.inputs if urn not in known)
+            if inputs:
+                reads = replace(self._write(job_urn, _Edges()), inputs=inputs)
+                writes.setdefault(job_urn, []).append(reads)
         for urn, of_job in writes.items():
             job = GraphJob.of_writes(urn, of_job[0].name, of_job)
             yield replace(job, upstream_jobs=of_job[0].upstream_jobs)
