@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     )
     from .history.impact import HeldRun, Impact, Records, UnknownWriteError
     from .interruption import OutOfTimeError, time_limit
-    from .proposals import Proposal, ProposalFormatError, json_lines
+    from .proposals import APPLICATION_JOB, Proposal, ProposalFormatError, json_lines
     from .redaction import redact_text, redacted_trace
     from .retirement import JobRecord, Revision, retired_job, revise
     from .runs.coalesce import Ending, JobLineage

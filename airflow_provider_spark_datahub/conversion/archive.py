@@ -23,7 +23,11 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from airflow_provider_spark_datahub.conversion.aspects import edge_patch, proposals_of
+from airflow_provider_spark_datahub.conversion.aspects import (
+    edge_patch,
+    input_output,
+    proposals_of,
+)
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.events import (
     APPLICATION,
@@ -31,7 +35,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     EventReader,
     RunEvent,
 )
-from airflow_provider_spark_datahub.conversion.proposals import ChangeType, Proposal
+from airflow_provider_spark_datahub.conversion.proposals import ChangeType, Proposal, status
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -43,6 +47,10 @@ LATEST, ADDED, RUN = "the latest version", "added since the latest version", "ru
 """Reasons why a proposal is kept."""
 
 _EDGES = "dataJobInputOutput"
+_NO_EDGES = input_output("", inputs={}, outputs={}, upstream_jobs=[], time_ms=None, patch=False)[
+    0
+].encoded_value
+_REMOVED = status("", "", removed=True).encoded_value
 _TIME_SERIES = frozenset({"operation"})
 _OPEN_SUBMISSIONS = 100
 
@@ -247,8 +255,8 @@ class ArchiveFacts:
 class AspectVersion(NamedTuple):
     """An aspect as one run wrote it. Versions sort in the order in which they are replayed.
 
-    :param place: the entity's URN; for a run, its job's URN, so that a job and its runs stay
-        together.
+    :param place: the entity's URN; for a DataJob and a run, that of the application's DataJob, so
+        that an application's DataJobs and runs stay together.
     :param time_ms: the end of the run, in ms since the epoch.
     :param number: the position among all aspects of the run.
     :param submission: the run that started this one: applications of one ``spark-submit`` share it;
@@ -350,7 +358,7 @@ def _numbered(
     for number, proposal in enumerate(proposals):
         entity_type, urn = proposal.entity_type, proposal.entity_urn
         yield AspectVersion(
-            job_urn if entity_type == "dataProcessInstance" else urn,
+            job_urn if entity_type in ("dataProcessInstance", "dataJob") else urn,
             time_ms,
             run_id,
             number,
@@ -382,7 +390,8 @@ def compact_versions(
 def _compact_place(
     versions: Iterable[AspectVersion], *, run_history: bool
 ) -> Iterator[_KeptProposal]:
-    aspects: dict[tuple[str, str], _Aspect | _Edges] = {}
+    aspects: dict[tuple[str, str], _Aspect] = {}
+    edges = _Edges()
     last_run: list[AspectVersion] = []
     for version in versions:
         if version.entity_type == "dataProcessInstance" or version.aspect_name in _TIME_SERIES:
@@ -392,13 +401,15 @@ def _compact_place(
                 last_run.append(version)
             else:
                 last_run = [version]
-            continue
-        key = version.entity_urn, version.aspect_name
-        if key not in aspects:
-            aspects[key] = _Edges() if version.aspect_name == _EDGES else _Aspect()
-        aspects[key].add(version)
-    for aspect in aspects.values():
-        yield from aspect.kept()
+        elif version.aspect_name == _EDGES:
+            edges.add(version)
+        else:
+            aspects.setdefault((version.entity_urn, version.aspect_name), _Aspect()).add(version)
+    edges.close()
+    for (urn, _), aspect in aspects.items():
+        if urn not in edges.left_out:
+            yield from aspect.kept()
+    yield from edges.kept()
     for version in last_run:
         yield _kept(version, LATEST)
 
@@ -440,6 +451,15 @@ class _Aspect:
             self.keys, content = content["arrayPrimaryKeys"], content["patch"]
         self.join(version, content)
 
+    def add_only(self) -> None:
+        """Turn the whole version into additions, before the patches."""
+        if self.whole is None:
+            return
+        first, last, others = self.whole, self.last, self.operations
+        self.whole, self.operations = None, {}
+        self.patch(first)
+        self.join(last, others.values())
+
     def join(self, last: AspectVersion | None, operations: Iterable[Any]) -> None:
         for operation in operations:
             self.operations.pop(operation["path"], None)
@@ -459,61 +479,85 @@ class _Aspect:
         )
 
 
-@dataclass(slots=True)
-class _Submission(_Aspect):
-    """The edges of one job by the applications of one ``spark-submit``.
+class _Submission:
+    """The edges of one application's DataJobs by the applications of one ``spark-submit``.
 
     The first application's are whole as long as the events of all applications are complete; the
     others are added.
     """
 
-    patch_only: bool = False
+    def __init__(self, first: AspectVersion) -> None:
+        self.jobs: dict[str, _Aspect] = {}
+        self.patch_only = False
+        self.last = first
 
     def add(self, version: AspectVersion) -> None:
-        if version.change_type == "PATCH":
-            self._add_only()
-        if self.patch_only or self.whole is not None:
-            self.patch(version)
+        self.last = version
+        if version.change_type == "PATCH" and not self.patch_only:
+            self.patch_only = True
+            for aspect in self.jobs.values():
+                aspect.add_only()
+        aspect = self.jobs.setdefault(version.entity_urn, _Aspect())
+        if self.patch_only or aspect.whole is not None:
+            aspect.patch(version)
         else:
-            self.whole = version
-
-    def _add_only(self) -> None:
-        """Turn the edges of the first application into additions, before those of the others."""
-        self.patch_only = True
-        if self.whole is None:
-            return
-        first, last, others = self.whole, self.last, self.operations
-        self.whole, self.operations = None, {}
-        self.patch(first)
-        self.join(last, others.values())
+            aspect.whole = version
 
 
 class _Edges:
-    """The edges of one job over many submissions.
+    """The edges of one application's DataJobs over many submissions.
 
     Applications of one submission may be up to a hundred submissions of the job apart.
+
+    :ivar left_out: URNs of DataJobs that the last complete submission lacks, or whose edges the
+        application's own DataJob has.
     """
 
     def __init__(self) -> None:
-        self._edges = _Aspect()
+        self._jobs: dict[str, _Aspect] = {}
         self._open: dict[str, _Submission] = {}
+        self.left_out: set[str] = set()
 
     def add(self, version: AspectVersion) -> None:
         submission = version.submission or f"run {version.run_id}"
         if submission not in self._open:
-            self._open[submission] = _Submission()
+            self._open[submission] = _Submission(version)
             if len(self._open) > _OPEN_SUBMISSIONS:
                 self._close(next(iter(self._open)))
         self._open[submission].add(version)
 
-    def kept(self) -> Iterator[_KeptProposal]:
+    def close(self) -> None:
         for submission in list(self._open):
             self._close(submission)
-        yield from self._edges.kept()
+
+    def kept(self) -> Iterator[_KeptProposal]:
+        for urn, aspect in self._jobs.items():
+            yield from aspect.kept()
+            if urn in self.left_out and aspect.whole is not None:
+                yield _kept(aspect.whole._replace(aspect_name="status", content=_REMOVED), LATEST)
 
     def _close(self, submission: str) -> None:
         closed = self._open.pop(submission)
-        if closed.whole is not None:
-            self._edges = closed
-        else:
-            self._edges.join(closed.last, closed.operations.values())
+        if closed.patch_only:
+            self._add(closed)
+            return
+        retired = self._jobs.keys() - closed.jobs.keys() - self.left_out
+        for urn in retired:
+            self._jobs[urn] = _Aspect(closed.last._replace(entity_urn=urn, content=_NO_EDGES))
+        self.left_out = (self.left_out | retired) - closed.jobs.keys()
+        self._jobs |= closed.jobs
+
+    def _add(self, closed: _Submission) -> None:
+        """Add edges, except to DataJobs whose edges the application's own has."""
+        known = _Aspect()
+        own = self._jobs.get(closed.last.place)
+        if own is not None and own.whole is not None:
+            known.patch(own.whole)
+        for urn, aspect in closed.jobs.items():
+            edges = {path for path in aspect.operations if "DatasetEdges/" in path}
+            is_new = urn not in self._jobs or urn in self.left_out
+            if is_new and edges and edges <= known.operations.keys():
+                self.left_out.add(urn)
+                continue
+            self.left_out.discard(urn)
+            self._jobs.setdefault(urn, _Aspect()).join(aspect.last, aspect.operations.values())

@@ -78,15 +78,12 @@ class _Link:
     """A dataset or a column in a chain, with the edges that lead to it.
 
     :param repeated: its edges are elsewhere in the chain.
-    :param loose: the job read it in another query than the write of this output. So it may not be a
-        source of it.
     """
 
     dataset: str
     column: str
     steps: tuple[_Step, ...] = ()
     repeated: bool = False
-    loose: bool = False
 
     @property
     def name(self) -> str:
@@ -116,12 +113,13 @@ class Explanation:
         rejected = diagnostics.rejected_edges if diagnostics else ()
         target = _Names(graph, (edge.urn for edge in rejected)).find(name)
         chain = _Chains(graph).link(target)
-        readers = [
-            _Edge(job.urn, job.inputs[target.dataset])
-            for job in graph.distinct_jobs()
-            if target.dataset in job.inputs and not target.path
-        ]
-        written = any(target.dataset in job.outputs for job in graph.distinct_jobs())
+        steps = graph.steps()
+        readers = dict.fromkeys(
+            _Edge(step.urn, step.inputs[target.dataset])
+            for step in steps
+            if target.dataset in step.inputs and not target.path
+        )
+        written = any(target.dataset in step.outputs for step in steps)
         if target.path and not written:
             source = _Reason(
                 f"it is a column of a source: no job in these files writes {_short_name(target.dataset)}",
@@ -266,48 +264,33 @@ class _Chains:
         self._depth = 0
         self._writers: dict[str, list[model.GraphJob]] = {}
         self._columns: dict[Column, list[tuple[model.GraphJob, model.ColumnLineage]]] = {}
-        for job in graph.distinct_jobs():
+        for job in graph.steps():
             for urn in job.outputs:
                 self._writers.setdefault(urn, []).append(job)
             for lineage in job.columns:
                 self._columns.setdefault(lineage.output, []).append((job, lineage))
 
-    def link(self, column: Column, *, loose: bool = False) -> _Link:
+    def link(self, column: Column) -> _Link:
         if column in self._seen or self._depth >= _MOST_STEPS:
-            return _Link(*column, repeated=True, loose=loose)
+            return _Link(*column, repeated=True)
         self._seen.add(column)
         self._depth += 1
         steps = tuple(
             self._column_steps(column) if column.path else self._dataset_steps(column.dataset)
         )
         self._depth -= 1
-        return _Link(*column, steps, loose=loose)
+        return _Link(*column, steps)
 
     def _dataset_steps(self, urn: str) -> Iterator[_Step]:
         for job in self._writers.get(urn, ()):
-            writes, all_writes = (
-                _runs(job.outputs[urn]),
-                set().union(*map(_runs, job.outputs.values())),
-            )
-            sources = []
-            for source, evidence in job.inputs.items():
-                reads = _runs(evidence)
-                is_named = bool(reads and writes)
-                loose = is_named and reads.isdisjoint(all_writes)
-                if loose or not is_named or reads & writes:
-                    sources.append(self.link(Column(source, ""), loose=loose))
-            yield _Step(job.urn, job.outputs[urn], tuple(sources))
+            sources = tuple(self.link(Column(source, "")) for source in job.inputs)
+            yield _Step(job.urn, job.outputs[urn], sources)
 
     def _column_steps(self, column: Column) -> Iterator[_Step]:
         for job, lineage in self._columns.get(column, ()):
             evidence = _of_column(job.outputs.get(column.dataset), lineage)
             sources = tuple(map(self.link, lineage.inputs))
             yield _Step(job.urn, evidence, sources, ", ".join(lineage.labels()))
-
-
-def _runs(evidence: model.EdgeEvidence | None) -> set[str]:
-    """Return the runs of the queries behind an edge."""
-    return {query.run for query in evidence.queries} if evidence else set()
 
 
 # Transformations of columns that OpenLineage does not report (conversion rules, section 4.2).
@@ -387,8 +370,7 @@ def _lines_of_link(link: _Link, indent: str, title: str) -> Iterator[str]:
         # Of a condition, a key or an order, no value is in the column.
         verb = "depends on" if step.transformation.startswith("indirect ") else "from"
         for source in step.sources:
-            loose = " (another query of the job read it)" if source.loose else ""
-            yield from _lines_of_link(source, f"{inner}  ", f"{verb} {source.name}{loose}")
+            yield from _lines_of_link(source, f"{inner}  ", f"{verb} {source.name}")
 
 
 def _lines_of_evidence(verb: str, edge: _Edge, indent: str, how: str = "") -> Iterator[str]:

@@ -254,13 +254,16 @@ def _job(job: GraphJob) -> dict[str, Any]:
             }
             for lineage in job.columns
         ],
-        "evidence": [
-            {"dataset": urn, "direction": direction, **evidence.to_obj()}
-            for direction, side in (("input", job.inputs), ("output", job.outputs))
-            for urn, evidence in side.items()
-            if evidence
-        ],
+        "writes": [_parts(write, "inputs outputs") for write in job.writes],
+        "evidence": [evidence for write in job.writes for evidence in _evidence(write)],
     }
+
+
+def _evidence(write: GraphJob) -> Iterator[dict[str, Any]]:
+    for direction, side in (("input", write.inputs), ("output", write.outputs)):
+        for urn, evidence in side.items():
+            if evidence:
+                yield {"dataset": urn, "direction": direction, **evidence.to_obj()}
 
 
 def _column(column: Column) -> dict[str, Any]:

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.conversion import APPLICATION_JOB, Proposal
 from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.visualization.names import Column, JobParts, harmless, last_part
 
@@ -411,12 +413,13 @@ def json_object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class GraphJob:
-    """A DataJob with its edges.
+    """A DataJob with its edges, or a Spark job with those of all its DataJobs.
 
     :param name: the name in its ``dataJobInfo``, else its id.
     :param inputs: the evidence of the edge, if it is known, by dataset URN; ``outputs`` likewise.
     :param upstream_jobs: the URNs of the DataJobs that it names as inputs: the Airflow task that
         started it.
+    :param writes: the DataJobs of a Spark job, each with its URN and name.
     """
 
     urn: str
@@ -425,43 +428,58 @@ class GraphJob:
     outputs: Mapping[str, EdgeEvidence | None] = field(default_factory=dict)
     columns: tuple[ColumnLineage, ...] = ()
     upstream_jobs: tuple[str, ...] = ()
+    writes: tuple[GraphJob, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of_writes(cls, urn: str, name: str, writes: Iterable[GraphJob]) -> GraphJob:
+        """Return a job with the edges of all its DataJobs."""
+        ordered = by_rank([write for write in writes if write.dataset_edges() or write.columns])
+        inputs: dict[str, EdgeEvidence | None] = {}
+        outputs: dict[str, EdgeEvidence | None] = {}
+        for write in ordered:
+            inputs |= write.inputs
+            outputs |= write.outputs
+        columns = tuple(lineage for write in ordered for lineage in write.columns)
+        return cls(urn, name, inputs, outputs, columns, writes=tuple(ordered))
 
     def steps(self) -> list[GraphJob]:
-        """Return one step for each table that the job writes, if the job reads its own outputs and
-        has column lineage.
-
-        Without steps, such a job and its tables would only point at each other, and the order of
-        its queries would be lost. Steps are in the order of the proposals, which is the order of
-        the queries. An input without column lineage belongs to every step, since any of them may
-        have read it. A step to an output without column lineage has all inputs.
-        """
-        by_output: dict[str, list[ColumnLineage]] = {}
-        for lineage in self.columns:
-            by_output.setdefault(lineage.output.dataset, []).append(lineage)
-        if len({*self.outputs, *by_output}) < 2 or not {*self.inputs} & {*self.outputs, *by_output}:
-            return [self]
-        with_columns = {column.dataset for lineage in self.columns for column in lineage.inputs}
-        unnamed = [urn for urn in self.inputs if urn not in with_columns and urn not in by_output]
-        steps = []
-        for output, lineages in by_output.items():
-            read = [
-                *(column.dataset for lineage in lineages for column in lineage.inputs),
-                *unnamed,
-            ]
-            inputs = {urn: self.inputs.get(urn) for urn in read}
-            outputs = {output: self.outputs.get(output)}
-            steps.append(replace(self, inputs=inputs, outputs=outputs, columns=tuple(lineages)))
-        others = {urn: evidence for urn, evidence in self.outputs.items() if urn not in by_output}
-        if others:
-            steps.append(replace(self, outputs=others, columns=()))
+        """Return a step for each DataJob of the job with datasets, numbered if there are several."""
+        count = len(self.writes)
+        if count == 1:
+            return list(self.writes)
         return [
-            replace(step, name=f"{self.name} {number}/{len(steps)}") if len(steps) > 1 else self
-            for number, step in enumerate(steps, 1)
+            replace(write, name=f"{self.name} {number}/{count}")
+            for number, write in enumerate(self.writes, 1)
         ]
 
     def dataset_edges(self) -> set[tuple[str, str]]:
         """Return the edges to datasets, each with its direction."""
         return {("reads", urn) for urn in self.inputs} | {("writes", urn) for urn in self.outputs}
+
+
+def by_rank(jobs: Sequence[GraphJob]) -> list[GraphJob]:
+    """Sort jobs so that each follows the writers of its inputs; from a cycle on, they keep their
+    order.
+    """
+    writers: dict[str, list[int]] = {}
+    for number, job in enumerate(jobs):
+        for urn in job.outputs:
+            writers.setdefault(urn, []).append(number)
+    ranks = TopologicalSorter(
+        {
+            number: {
+                writer for urn in job.inputs for writer in writers.get(urn, ()) if writer != number
+            }
+            for number, job in enumerate(jobs)
+        }
+    )
+    with suppress(CycleError):
+        ranks.prepare()
+    order: list[int] = []
+    while rank := ranks.get_ready():
+        order += sorted(rank)
+        ranks.done(*rank)
+    return [jobs[number] for number in dict.fromkeys([*order, *range(len(jobs))])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,6 +559,10 @@ class Graph:
             for job in self.jobs
             if job.urn not in started or not job.dataset_edges() <= started[job.urn]
         ]
+
+    def steps(self) -> list[GraphJob]:
+        """Return the steps of all distinct jobs."""
+        return [step for job in self.distinct_jobs() for step in job.steps()]
 
 
 # Aspects, as far as a view shows them. Lists and texts may be missing or null.
@@ -642,7 +664,7 @@ class _GraphBuilder:
         runs = {urn: self._run(urn) for urn in urns if urn.startswith(f"urn:li:{_RUN}:")}
         return Graph(
             roots=tuple(self._tree(runs)),
-            jobs=tuple(self._job(urn, edges) for urn, edges in self.edges.items()),
+            jobs=tuple(self._jobs(runs.values())),
             instances={
                 urn: last_part(instance).strip("()").split(",")[-1]
                 for urn, aspects in self.latest.items()
@@ -685,8 +707,30 @@ class _GraphBuilder:
             upstreams=tuple(relationships.upstream_instances or ()),
         )
 
-    def _job(self, urn: str, edges: _Edges) -> GraphJob:
-        info, job_id = self._aspect(urn, "dataJobInfo"), JobParts.of(urn).job
+    def _jobs(self, runs: Iterable[RunNode]) -> Iterator[GraphJob]:
+        """Yield each Spark job with its DataJobs and what only its last run names as read, and every
+        other DataJob.
+        """
+        writes: dict[str, list[GraphJob]] = {}
+        for urn, edges in self.edges.items():
+            properties = self._aspect(urn, "dataJobInfo").custom_properties or {}
+            job_urn = properties.get(APPLICATION_JOB, urn)
+            writes.setdefault(job_urn, []).append(self._write(job_urn, edges))
+        last_runs = {run.template: run for run in runs if run.kind is RunKind.APPLICATION_RUN}
+        for template, run in last_runs.items():
+            job_urn = template or ""
+            known = {urn for write in writes.get(job_urn, ()) for urn in write.inputs}
+            inputs = dict.fromkeys(urn for urn in run.inputs if urn not in known)
+            if inputs:
+                reads = replace(self._write(job_urn, _Edges()), inputs=inputs)
+                writes.setdefault(job_urn, []).append(reads)
+        for urn, of_job in writes.items():
+            job = GraphJob.of_writes(urn, of_job[0].name, of_job)
+            yield replace(job, upstream_jobs=of_job[0].upstream_jobs)
+
+    def _write(self, job_urn: str, edges: _Edges) -> GraphJob:
+        """Return a DataJob, with name, URN and statements of its Spark job."""
+        info, job_id = self._aspect(job_urn, "dataJobInfo"), JobParts.of(job_urn).job
         statements = {
             key.removeprefix(_STATEMENT): text
             for key, text in (info.custom_properties or {}).items()
@@ -703,8 +747,8 @@ class _GraphBuilder:
             }
             for side in (edges.inputs, edges.outputs)
         )
-        name = info.name or (last_part(urn) if job_id is None else job_id)
-        return GraphJob(urn, name, inputs, outputs, columns, tuple(edges.jobs))
+        name = info.name or (last_part(job_urn) if job_id is None else job_id)
+        return GraphJob(job_urn, name, inputs, outputs, columns, tuple(edges.jobs))
 
     def _tree(self, runs: Mapping[str, RunNode]) -> list[RunNode]:
         """Put every run below its parent, and return the runs without one, all by time."""

@@ -166,13 +166,7 @@ class Network:
     @classmethod
     def of(cls, graph: Graph, *, unfolded: bool = False) -> Network:
         """Lay out the lineage of a graph."""
-        with_edges = (
-            step
-            for job in graph.distinct_jobs()
-            for step in job.steps()
-            if _sources(step) or _targets(step)
-        )
-        jobs = {f"j{number}": job for number, job in enumerate(with_edges, 1)}
+        jobs = {f"j{number}": job for number, job in enumerate(graph.steps(), 1)}
         names = ShortNames(graph.instances)
         sides = {key: (_sources(job), _targets(job)) for key, job in jobs.items()}
         urns = dict.fromkeys(
@@ -242,17 +236,12 @@ def _evidence(job: GraphJob) -> Iterator[tuple[str, bool, EdgeEvidence]]:
     """Yield the datasets of the edges that have evidence, whether the job writes them, and the
     evidence.
     """
-    # A job that is drawn write by write has the evidence of all of its reads.
-    queries_of_writes = {
-        query for evidence in job.outputs.values() if evidence for query in evidence.queries
-    }
     for urn, evidence in job.outputs.items():
         if evidence:
             yield urn, True, evidence
     for urn, evidence in job.inputs.items():
         if evidence:
-            queries = tuple(query for query in evidence.queries if query in queries_of_writes)
-            yield urn, False, replace(evidence, queries=queries) if queries else evidence
+            yield urn, False, evidence
 
 
 def _sources(job: GraphJob) -> dict[str, None]:

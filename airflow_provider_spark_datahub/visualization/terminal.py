@@ -5,9 +5,7 @@ a table.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, tzinfo
-from graphlib import CycleError, TopologicalSorter
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -57,43 +55,16 @@ def render_terminal(
     :param zone: the time zone of all times.
     """
     page = _Page(console, graph)
-    jobs = [
-        step for job in graph.distinct_jobs() for step in job.steps() if step.inputs or step.outputs
-    ]
+    jobs = [step for step in graph.steps() if step.dataset_edges()]
     if graph.roots:
         _Runs(page, zone).show()
     if jobs:
-        page.lineage(_by_rank(jobs))
+        page.lineage(model.by_rank(jobs))
     if columns and any(job.columns for job in jobs):
         page.columns(jobs)
     if not graph.roots and not jobs:
         page.show(Text.assemble(("Nothing to show: ", "bold"), graph.why_nothing()))
     page.problems()
-
-
-def _by_rank(jobs: Sequence[model.GraphJob]) -> list[model.GraphJob]:
-    """Sort jobs so that each follows the writers of its inputs; from a cycle on, they keep their
-    order.
-    """
-    writers: dict[str, list[int]] = {}
-    for number, job in enumerate(jobs):
-        for urn in job.outputs:
-            writers.setdefault(urn, []).append(number)
-    ranks = TopologicalSorter(
-        {
-            number: {
-                writer for urn in job.inputs for writer in writers.get(urn, ()) if writer != number
-            }
-            for number, job in enumerate(jobs)
-        }
-    )
-    with suppress(CycleError):
-        ranks.prepare()
-    order: list[int] = []
-    while rank := ranks.get_ready():
-        order += sorted(rank)
-        ranks.done(*rank)
-    return [jobs[number] for number in dict.fromkeys([*order, *range(len(jobs))])]
 
 
 class _Page:

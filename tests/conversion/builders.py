@@ -182,6 +182,27 @@ def find(found: Iterable[Proposal], aspect_name: str, entity_type: str | None = 
     return proposal
 
 
+def of_outputs(found: Iterable[Proposal], aspect_name: str) -> list[Proposal]:
+    """Return the proposals of this aspect of outputs' DataJobs."""
+    listed = list(found)
+    urns = {
+        proposal.entity_urn
+        for proposal in find_all(listed, "dataJobInfo")
+        if "applicationJob" in proposal.aspect["customProperties"]
+    }
+    return [proposal for proposal in find_all(listed, aspect_name) if proposal.entity_urn in urns]
+
+
+def of_application(found: Iterable[Proposal], aspect_name: str) -> Proposal:
+    """Return the only proposal of this aspect of an application's DataJob."""
+    listed = list(found)
+    other = of_outputs(listed, aspect_name)
+    (proposal,) = (
+        proposal for proposal in find_all(listed, aspect_name, "dataJob") if proposal not in other
+    )
+    return proposal
+
+
 def find_all(
     found: Iterable[Proposal], aspect_name: str, entity_type: str | None = None
 ) -> list[Proposal]:

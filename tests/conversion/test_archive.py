@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from airflow_provider_spark_datahub.conversion import Proposal, convert_events
 from airflow_provider_spark_datahub.conversion.archive import (
@@ -50,6 +51,7 @@ from tests.conversion.builders import (
     texts,
     whole_application,
 )
+from tests.conversion.pairs import Catalog
 from tests.oracles.strict import canonical_violations
 
 # -- Groups never separate events that the converter joins
@@ -419,6 +421,82 @@ def test_a_replay_ends_where_the_runs_themselves_ended() -> None:
     edges = [json.loads(one.value) for one in found if one.aspect_name == "dataJobInputOutput"]
     assert [edge["destinationUrn"] for edge in edges[0]["outputDatasetEdges"]] == [urn("/second")]
     assert [operation["value"]["destinationUrn"] for operation in edges[1]] == [urn("/third")]
+
+
+def night(number: int, writes: Mapping[str, Sequence[str]], *, failed: bool = False) -> list[Json]:
+    """Return the events of an application: its outputs, each with the inputs of its query."""
+    run_id = f"01900000-0000-7000-9000-0000000000{number:02}"
+    queries = [
+        query(
+            run_id=f"01900000-0000-7000-8{number:03}-{second:012}",
+            parent=run_id,
+            second=second,
+            inputs=list(map(file, sources)),
+            outputs=[file(output)],
+        )
+        for second, (output, sources) in enumerate(writes.items(), 1)
+    ]
+    events = [
+        application("START", run_id=run_id),
+        *queries,
+        application("FAIL" if failed else "COMPLETE", run_id=run_id, second=59),
+    ]
+    return [at(number, one) for one in events]
+
+
+def held(*nights: list[Json]) -> tuple[set[tuple[str, str]], set[str]]:
+    """Return the paths of the pairs that DataHub holds after a backfill, and the removed jobs."""
+    catalog = Catalog()
+    events = [one for events in nights for one in events]
+    found = convert_archive(archived("a", texts(events)), settings())
+    catalog.apply(
+        replace(one.proposal, aspect=json.loads(one.proposal.value)) for one in found.kept
+    )
+    pairs = {(source.split(",")[1], output.split(",")[1]) for source, output in catalog.pairs()}
+    removed = {job.removeprefix(f"urn:li:dataJob:({FLOW},").strip(")") for job in catalog.removed}
+    jobs = {
+        one.proposal.entity_urn for one in found.kept if one.proposal.aspect_name == "dataJobInfo"
+    }
+    assert catalog.removed.isdisjoint(jobs)
+    edges = {urn for urn, edges in catalog.jobs.items() if edges.inputs or edges.outputs}
+    assert edges <= jobs
+    return pairs, removed
+
+
+TWO = {"/x": ["/a"], "/y": ["/b"]}
+X, Y = "shop.file./x", "shop.file./y"
+
+
+@pytest.mark.parametrize(
+    ("nights", "pairs", "removed"),
+    [
+        ([TWO], "ax by", ()),
+        # One output, then two, then one.
+        ([{"/x": ["/a"]}, TWO], "ax by", ()),
+        ([TWO, {"/x": ["/a"]}], "ax", (X, Y)),
+        ([TWO, {"/x": ["/c"], "/z": ["/d"]}], "cx dz", (Y,)),
+        # It comes back.
+        ([TWO, {"/x": ["/a"]}, TWO], "ax by", ()),
+        # Failed attempts between.
+        ([TWO, "failed", {"/z": ["/d"]}], "ax by dz", ()),
+        ([{"/x": ["/a"]}, "failed", {"/x": ["/a"]}], "ax", ()),
+        ([{"/x": ["/a"]}, "failed", {"/x": ["/b"]}], "ax bx", ()),
+        (["failed", {"/y": ["/b"]}, TWO], "ax by", ()),
+        (["failed", {"/z": ["/d"]}, TWO], "ax by", ("shop.file./z",)),
+        # Edges that were added to a job go with it.
+        ([TWO, "failed", {"/y": ["/d"]}, {"/x": ["/a"]}, "failed", {"/y": ["/c"]}], "ax cy", (X,)),
+    ],
+)  # fmt: skip
+def test_the_pairs_of_a_backfill_are_those_of_the_last_complete_run(
+    nights: list[Any], pairs: str, removed: tuple[str, ...]
+) -> None:
+    events = [
+        night(number, writes, failed=number > 0 and nights[number - 1] == "failed")
+        for number, writes in enumerate(nights)
+        if writes != "failed"
+    ]
+    expected = {(f"/{source}", f"/{output}") for source, output in pairs.split()}
+    assert held(*events) == (expected, {*removed})
 
 
 def results(found: ArchiveConversion) -> list[str]:

@@ -17,7 +17,7 @@ from tests.conversion.builders import (
     corpus_events,
     file,
     file_urns,
-    find,
+    find_all,
     jobs,
     json_lines,
     only_job,
@@ -122,7 +122,8 @@ def test_a_killed_driver_failed_and_only_adds_edges() -> None:
     job = only_job(corpus_events("k_killed"))
     assert job.run.result is not None
     assert (job.run.result.type, job.patch_edges) == ("FAILURE", True)
-    assert find(proposals(job), "dataJobInputOutput").change_type == "PATCH"
+    edges = find_all(proposals(job), "dataJobInputOutput")
+    assert {proposal.change_type for proposal in edges} == {"PATCH"}
 
 
 def test_the_exit_code_counts_more_than_the_events() -> None:

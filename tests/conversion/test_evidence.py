@@ -23,6 +23,8 @@ from tests.conversion.builders import (
     dataset,
     file,
     find,
+    find_all,
+    of_application,
     only_job,
     proposals,
     query,
@@ -39,12 +41,17 @@ INSERT = "INSERT INTO out SELECT id FROM raw -- jdbc:x://u:secret@host"
 
 
 def edge_properties(job: Any) -> dict[str, dict[str, str]]:
-    aspect = find(proposals(job, capture_evidence=True), "dataJobInputOutput").aspect
-    return {
-        f"{side}{edge['destinationUrn'].split(',')[1]}": edge["properties"]
-        for side, key in (("<", "inputDatasetEdges"), (">", "outputDatasetEdges"))
-        for edge in aspect[key]
-    }
+    """Return the properties of the edges of all of the job's DataJobs; those of an input differ from
+    write to write.
+    """
+    properties: dict[str, dict[str, str]] = {}
+    for proposal in find_all(proposals(job, capture_evidence=True), "dataJobInputOutput"):
+        assert proposal.change_type == "UPSERT"
+        for side, key in (("<", "inputDatasetEdges"), (">", "outputDatasetEdges")):
+            for edge in proposal.aspect[key]:
+                name = f"{side}{edge['destinationUrn'].split(',')[1]}"
+                properties[name] = edge["properties"]
+    return properties
 
 
 def test_an_edge_names_its_queries_and_the_job_has_each_statement_once() -> None:
@@ -83,7 +90,8 @@ def test_an_edge_names_its_queries_and_the_job_has_each_statement_once() -> None
 def test_a_create_table_as_select_and_the_write_within_it_have_the_same_statement() -> None:
     # Spark runs both, and only the events of the inner one name the statement.
     (job,) = converted("subqueries-4.3.0", capture_evidence=True).jobs
-    info = find(proposals(job, capture_evidence=True), "dataJobInfo").aspect["customProperties"]
+    jobs = proposals(job, capture_evidence=True)
+    info = of_application(jobs, "dataJobInfo").aspect["customProperties"]
     (statement,) = (
         name for name, text in info.items() if text.startswith("CREATE TABLE sq.latest ")
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -20,6 +22,15 @@ from airflow_provider_spark_datahub.conversion.history.impact import (
 )
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from benchmarks.impact import outcomes
+from tests.conversion.builders import (
+    OTHER_QUERY,
+    QUERY,
+    file,
+    file_urns,
+    jobs,
+    query,
+    whole_application,
+)
 
 ORDERS, RATES, OUT, REPORT = (
     f"urn:li:dataset:(urn:li:dataPlatform:iceberg,shop.{name},PROD)"
@@ -195,6 +206,54 @@ def test_columns_are_followed_and_what_is_not_known_of_them_counts_as_reached() 
     known = Records(records)
     found = known.impact(known.writes_of("orders", ONE), "amount")
     assert (found.other_columns, found.unreached, found.downstream) == (2, 0, 5)
+
+
+def of_two_writes(pairs: tuple[tuple[int, int], ...] | None) -> list[Fingerprint]:
+    """Return an attempt that reads and writes two tables, with a reader of each of these."""
+    used = attempt(1, "use", {ORDERS: of("1"), RATES: of("2")}, {OUT: of("3"), REPORT: of("4")})
+    return [
+        attempt(0, "load", {}, {ORDERS: of("1")}),
+        structs.replace(used, pairs=pairs),
+        attempt(2, "bill", {OUT: of("3")}, {}),
+        attempt(3, "mail", {REPORT: of("4")}, {}),
+    ]
+
+
+def test_an_input_reaches_only_the_outputs_of_its_queries() -> None:
+    datasets = [ORDERS, RATES, OUT, REPORT]
+    (used,) = [record for record in of_two_writes(()) if record.key.task_id == "use"]
+    assert used.datasets == datasets
+    records = of_two_writes(((2, 1), (3, 0)))
+    assert reached(records) == ["use.run1", "mail.run3"]
+    # A table that only counts rows of it reads it and passes nothing on.
+    assert reached(of_two_writes(((2, 1),))) == ["use.run1"]
+
+
+def test_records_of_earlier_versions_do_not_know_which_output_an_input_reaches() -> None:
+    old = [json.loads(msgspec.json.encode(record)) for record in of_two_writes(None)]
+    assert not any("pairs" in record for record in old)
+    records = [msgspec.convert(record, Fingerprint) for record in old]
+    assert reached(records) == ["use.run1", "bill.run2", "mail.run3"]
+
+
+def test_pairs_of_datasets_that_a_record_does_not_have_are_refused() -> None:
+    record = json.loads(msgspec.json.encode(of_two_writes(((2, 1),))[1]))
+    for pair in ([4, 0], [-1, 0], [0, 1]):
+        with pytest.raises(msgspec.ValidationError, match="unknown datasets"):
+            msgspec.convert({**record, "pairs": [pair]}, Fingerprint)
+
+
+def test_a_record_has_the_pairs_of_each_write() -> None:
+    events = whole_application(
+        query(run_id=QUERY, inputs=[file("/a")], outputs=[file("/x")]),
+        query(run_id=OTHER_QUERY, inputs=[file("/b")], outputs=[file("/y")]),
+    )
+    record = Fingerprint.of(attempt(0, "load", {}, {}), jobs(events))
+    a, b, x, y = file_urns("/a", "/b", "/x", "/y")
+    assert (record.reached_from(a), record.reached_from(b)) == ([x], [y])
+    # Nobody knows what reached what in queries that a long job has forgotten.
+    forgotten = Fingerprint.of(attempt(0, "load", {ORDERS: of()}, {OUT: of()}), jobs(events))
+    assert set(forgotten.reached_from(a)) == {x, y, OUT}
 
 
 def test_a_table_that_no_task_writes_is_wrong_since_a_time() -> None:

@@ -39,6 +39,7 @@ from tests.conversion.builders import (
     find,
     find_all,
     json_lines,
+    of_application,
     query,
     settings,
     whole_application,
@@ -177,13 +178,18 @@ def test_a_snapshot_patches_edges_and_has_no_end() -> None:
     done = query(run_id=QUERY, second=5, inputs=[file("/a")], outputs=[file("/z")])
     proposals = snapshot(STARTED, done, application("COMPLETE", second=9)).proposals(settings())
     assert [canonical_violations(one.to_obj()) for one in proposals] == [[]] * len(proposals)
-    assert find(proposals, "dataJobInputOutput").change_type == "PATCH"
+    (edges_of_output,) = find_all(proposals, "dataJobInputOutput")
+    assert edges_of_output.change_type == "PATCH"
+    assert edges_of_output.entity_urn.endswith(",shop.file./z)")
     (started,) = find_all(proposals, "dataProcessInstanceRunEvent")
     assert (started.aspect["status"], started.entity_urn) == (
         "STARTED",
         f"urn:li:dataProcessInstance:{APP}",
     )
-    flow, job = find(proposals, "dataFlowInfo").aspect, find(proposals, "dataJobInfo").aspect
+    flow, job = (
+        find(proposals, "dataFlowInfo").aspect,
+        of_application(proposals, "dataJobInfo").aspect,
+    )
     assert (
         flow["customProperties"]["startedAt"]
         == job["customProperties"]["startTime"]

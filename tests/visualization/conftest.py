@@ -16,6 +16,7 @@ from airflow_provider_spark_datahub.visualization import Graph, render_terminal
 MIDNIGHT = 1_795_132_800_000  # 2026-11-20T00:00:00Z, in milliseconds
 DAG = "urn:li:dataFlow:(airflow,daily_sales,prod)"
 DAG_RUN = "urn:li:dataProcessInstance:d0"
+QUERY = "a990a543c9a2"
 RAW = "urn:li:dataset:(urn:li:dataPlatform:s3,shop-raw/2026/{}.csv,PROD)"
 TABLE = "urn:li:dataset:(urn:li:dataPlatform:hive,sales.{},PROD)"
 
@@ -96,6 +97,31 @@ def lineage(
         ],
     }
     return Proposal("dataJob", spark_job(job), "dataJobInputOutput", aspect)
+
+
+def job_of_writes(
+    job: str,
+    *writes: tuple[list[str], list[str], list[tuple[str, list[str], str]]],
+    reads: tuple[str, ...] = (),
+    statement: str = "",
+) -> list[Proposal]:
+    """Return a Spark job with a DataJob for each write: inputs, outputs, columns.
+
+    :param reads: datasets that reach no write.
+    """
+    own = {f"statement.{QUERY}": statement} if statement else {}
+    proposals = [
+        Proposal("dataJob", spark_job(job), "dataJobInfo", {"name": job, "customProperties": own}),
+        lineage(job, list(reads), [], []),
+    ]
+    for number, write in enumerate(writes):
+        name = f"{job}.{number}"
+        info = {"name": name, "customProperties": {"applicationJob": spark_job(job)}}
+        proposals += [
+            Proposal("dataJob", spark_job(name), "dataJobInfo", info),
+            lineage(name, *write),
+        ]
+    return proposals
 
 
 def task_run(task: str, upstreams: tuple[str, ...] = ()) -> list[Proposal]:

@@ -4,10 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import Proposal
-from airflow_provider_spark_datahub.visualization import Graph
+from airflow_provider_spark_datahub.visualization import Graph, render_json
 from airflow_provider_spark_datahub.visualization.model import Attempt, ColumnLineage, RunNode
 from airflow_provider_spark_datahub.visualization.names import Column
 from tests.cases import cases, tables
+from tests.visualization.conftest import (
+    QUERY,
+    application_run,
+    job_of_writes,
+    run_proposals,
+    spark_job,
+)
 
 RUN = "urn:li:dataProcessInstance:{}"
 JOB = "urn:li:dataJob:(urn:li:dataFlow:(spark,app,default),app)"
@@ -134,6 +141,42 @@ def test_a_job_has_the_edges_of_its_aspect_and_the_name_of_its_info() -> None:
         (Column(A, "x"),),
         "t",
     )
+
+
+def test_a_spark_job_has_the_edges_of_the_datajobs_of_its_outputs() -> None:
+    """They have its name, its URN, and its statements."""
+    evidence = {"source": "EVENT", "queries": f"run {QUERY}"}
+    proposals = job_of_writes("daily", ([A], [B], []), ([B], [A], []), statement="SELECT 1")
+    proposals[3].aspect["outputDatasetEdges"][0]["properties"] = evidence
+    (job,) = Graph.of(proposals).jobs
+    assert (job.urn, job.name) == (spark_job("daily"), "daily")
+    assert ([*job.inputs], [*job.outputs]) == ([A, B], [B, A])
+    assert {(step.urn, *step.inputs, *step.outputs) for step in job.steps()} == {
+        (job.urn, A, B),
+        (job.urn, B, A),
+    }
+    edge = job.outputs[B]
+    assert edge is not None
+    assert [query.statement for query in edge.queries] == ["SELECT 1"]
+    (document,) = render_json(Graph.of(proposals))["jobs"]
+    assert document["writes"] == [
+        {"inputs": [A], "outputs": [B]},
+        {"inputs": [B], "outputs": [A]},
+    ]
+
+
+def test_what_only_the_last_run_of_a_job_names_as_read_is_shown() -> None:
+    application = application_run(RUN.format("r"), "daily")
+    reads = Proposal(
+        "dataProcessInstance", RUN.format("r"), "dataProcessInstanceInput", {"inputs": [A, B]}
+    )
+    (job,) = Graph.of([*job_of_writes("daily", ([A], [B], [])), *application, reads]).jobs
+    assert [([*step.inputs], [*step.outputs]) for step in job.steps()] == [([A], [B]), ([B], [])]
+    task = run_proposals(RUN.format("t"), "t", AIRFLOW_JOB, None, ())
+    of_task = Proposal(
+        "dataProcessInstance", RUN.format("t"), "dataProcessInstanceInput", {"inputs": [A]}
+    )
+    assert Graph.of([*task, of_task]).jobs == ()
 
 
 @cases("graph")

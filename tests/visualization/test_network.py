@@ -9,7 +9,17 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.visualization import Graph, Network, render_svg
 from airflow_provider_spark_datahub.visualization.network import ColumnSource, _text_width
 from tests.cli.commands import run
-from tests.visualization.conftest import RAW, TABLE, dataset, lineage, run_proposals
+from tests.visualization.conftest import (
+    RAW,
+    TABLE,
+    application_run,
+    dataset,
+    event,
+    job_of_writes,
+    lineage,
+    run_proposals,
+    spark_job,
+)
 
 
 def titles(shown: Network) -> list[str]:
@@ -106,28 +116,33 @@ def test_long_names_keep_both_ends_and_fit_their_box() -> None:
     assert _text_width(box.title, 13) < shown.sizes[box.key][0]
 
 
-def test_a_job_that_reads_what_it_writes_is_drawn_write_by_write() -> None:
+def test_a_job_with_a_datajob_for_each_output_is_drawn_write_by_write() -> None:
     raw, base, big, seen = map(dataset, ("raw", "base", "big", "seen"))
-    columns = [
-        (f"{base}#x", [f"{raw}#x"], "DIRECT:IDENTITY"),
-        (f"{big}#x", [f"{base}#x"], "INDIRECT:FILTER"),
-    ]
-    steps = Network.of(Graph.of([lineage("daily", [raw, base, seen], [base, big], columns)]))
-    assert links(steps) == {
-        ("raw", "daily 1/2"),
-        ("daily 1/2", "base"),
-        ("base", "daily 2/2"),
-        ("daily 2/2", "big"),
-        ("seen", "daily 1/2"),  # no column comes from it: any step may have read it
-        ("seen", "daily 2/2"),
+    proposals = job_of_writes(
+        "daily",
+        ([base], [big], [(f"{big}#x", [f"{base}#x"], "INDIRECT:FILTER")]),
+        ([raw], [base], [(f"{base}#x", [f"{raw}#x"], "DIRECT:IDENTITY")]),
+        reads=(seen,),
+    )
+    proposals += application_run("urn:li:dataProcessInstance:app", "daily")
+    proposals.append(event("urn:li:dataProcessInstance:app", 1, "FAILURE"))
+    network = Network.of(Graph.of(proposals))
+    # In the order of the data, whatever that of the proposals.
+    assert links(network) == {
+        ("seen", "daily 1/3"),
+        ("raw", "daily 2/3"),
+        ("daily 2/3", "base"),
+        ("base", "daily 3/3"),
+        ("daily 3/3", "big"),
     }
-    without_columns = Network.of(Graph.of([lineage("daily", [raw, base], [base, big], [])]))
-    assert links(without_columns) == {
-        ("raw", "daily"),
-        ("base", "daily"),
-        ("daily", "base"),
-        ("daily", "big"),
-    }
+    assert network.job_count == 1
+    assert {(box.urn, box.state) for box in network.jobs} == {(spark_job("daily"), "FAILURE")}
+
+
+def test_the_only_write_of_a_job_has_its_name() -> None:
+    raw, base = map(dataset, ("raw", "base"))
+    network = Network.of(Graph.of(job_of_writes("daily", ([raw], [base], []))))
+    assert links(network) == {("raw", "daily"), ("daily", "base")}
 
 
 def test_every_view_says_why_a_run_failed() -> None:

@@ -12,7 +12,7 @@ from airflow_provider_spark_datahub.visualization import Graph, render_terminal
 from airflow_provider_spark_datahub.visualization.terminal import _MOST_PROBLEMS
 from tests.cases import cases
 from tests.cli.commands import run_apart
-from tests.visualization.conftest import dataset, event, lineage, shown
+from tests.visualization.conftest import dataset, event, job_of_writes, lineage, shown
 
 RUN = "urn:li:dataProcessInstance:r"
 
@@ -59,6 +59,21 @@ def test_a_job_follows_those_that_write_its_inputs() -> None:
     assert names == ["first", "append", "second", "third"]
     cycle = {"j1": ("b", "a"), "j2": ("a", "b"), "j0": ("", "b")}
     assert [line for line in lineage_lines(cycle) if not line.startswith(" ")] == ["j0", "j1", "j2"]
+
+
+def test_each_output_of_a_job_has_what_it_comes_from() -> None:
+    raw, codes, silver, gold = map(dataset, ("raw", "codes", "silver", "gold"))
+    writes = ([silver, codes], [gold], []), ([raw], [silver], [])
+    lines = [line.rstrip() for line in shown(job_of_writes("daily", *writes), 60).splitlines()[2:]]
+    assert lines == [
+        "daily 1/2",
+        "  reads   hive raw",
+        "  writes  hive silver",
+        "daily 2/2",
+        "  reads   hive silver",
+        "          hive codes",
+        "  writes  hive gold",
+    ]
 
 
 @pytest.mark.parametrize(("count", "shown", "more"), [(12, 12, 0), (13, 12, 1), (19, 12, 7)])

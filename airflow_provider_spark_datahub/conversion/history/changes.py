@@ -157,6 +157,8 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     :param edges: numbers of an output and an input among :attr:`datasets`, with pairs of their
         columns.
     :param hidden: inputs whose columns may reach outputs without a column edge.
+    :param pairs: numbers of an output and an input that reaches it among :attr:`datasets`; ``None``
+        if any input may reach any output.
     :param code: versions and Spark properties by name.
     """
 
@@ -172,11 +174,13 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     code: dict[str, str] = {}
     logical_ms: _Ms | None = None
     silent: SilentTasks = SilentTasks()
+    pairs: tuple[tuple[int, int], ...] | None = None
 
     def __post_init__(self) -> None:
         """Raise a ValueError if the edges of a record that was read are not between its datasets."""
-        known = self.datasets if self.edges else []
-        for output, source, _ in self.edges:
+        edges = [*(edge[:2] for edge in self.edges), *(self.pairs or ())]
+        known = self.datasets if edges else []
+        for output, source in edges:
             if not (
                 0 <= min(output, source) <= max(output, source) < len(known)
                 and known[output] in self.outputs
@@ -187,6 +191,13 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     def datasets(self) -> list[str]:
         """URNs of the inputs and outputs, each once."""
         return list(self.inputs | self.outputs)
+
+    def reached_from(self, urn: str) -> list[str]:
+        """Return the outputs that an input reaches."""
+        if self.pairs is None:
+            return list(self.outputs)
+        datasets = self.datasets
+        return [datasets[output] for output, source in self.pairs if datasets[source] == urn]
 
     def needs_more_than(self, green: Fingerprint) -> bool:
         """Return whether earlier runs show more than the last one: it read an old version, or wrote
@@ -231,6 +242,7 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
             hidden |= set(job.lineage.inputs) if job.uses is None else job.uses.hidden
             code |= _code(job)
         hidden |= attempt.inputs.keys() - inputs.keys()
+        is_forgetful = bool(attempt.inputs or attempt.outputs)
         inputs, outputs = attempt.inputs | inputs, attempt.outputs | outputs
         edges, is_whole = _edges(jobs, list(inputs | outputs), outputs)
         hidden = hidden.intersection(inputs) if is_whole else set(inputs)
@@ -241,7 +253,23 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
             edges=edges,
             hidden=tuple(sorted(hidden)),
             code=code,
+            pairs=None if is_forgetful else _pairs(jobs, list(inputs | outputs)),
         )
+
+
+def _pairs(
+    jobs: Iterable[JobLineage], datasets: Sequence[str]
+) -> tuple[tuple[int, int], ...] | None:
+    numbers = {urn: number for number, urn in enumerate(datasets)}
+    pairs: dict[tuple[int, int], None] = {}
+    for job in jobs:
+        lineage = job.lineage
+        for output in lineage.outputs:
+            sources = lineage.writes.get(output, lineage.inputs)
+            pairs |= dict.fromkeys((numbers[output], numbers[source]) for source in sources)
+            if len(pairs) > _MOST_PAIRS:
+                return None
+    return tuple(pairs)
 
 
 def _sum(*counts: int | None) -> int | None:

@@ -325,8 +325,10 @@ class _Spread:
         self._queue: deque[tuple[Write, _Columns, _How]] = deque()
         self._outputs: dict[tuple[int, str, bool], tuple[_Columns, _How]] = {}
         self._before_silent: dict[int, Fingerprint] = {}
-        self._whole: dict[int, _How] = {}
-        """How it is known of attempts that all columns of all outputs are reached."""
+        self._whole: dict[tuple[int, str], _How] = {}
+        """How it is known of attempts that all columns of all outputs that a dataset reaches are
+        reached.
+        """
         self._open: dict[tuple[str, _How], list[tuple[int, Fingerprint]]] = {}
         """Readers of a dataset about which such a write may say more."""
         self.reached: dict[Instance, _Place] = {}
@@ -360,7 +362,9 @@ class _Spread:
         first = bisect_left(readers, write.start_ms - _SKEW_MS, key=itemgetter(0))
         yield from (reader for _, reader in readers[first:])
         readers[first:] = [
-            each for each in readers[first:] if self._whole.get(id(each[1]), _NOTHING) < how
+            each
+            for each in readers[first:]
+            if self._whole.get((id(each[1]), write.urn), _NOTHING) < how
         ]
 
     def _read(self, reader: Fingerprint, write: Write, columns: _Columns, how: _How) -> None:
@@ -374,7 +378,11 @@ class _Spread:
         if columns is not None and not outputs:
             self.other_columns.add(instance)
             return
-        self._reach(reader, outputs, how if seen is _Seen.READ else min(how, _BY_TIME))
+        how = how if seen is _Seen.READ else min(how, _BY_TIME)
+        self._reach(reader, outputs, how)
+        if all(columns is None for columns in outputs.values()):
+            place = id(reader), write.urn
+            self._whole[place] = max(self._whole.get(place, _NOTHING), how)
 
     def _reach(self, reader: Fingerprint, outputs: dict[str, _Columns], how: _How) -> None:
         self._mark(_instance(reader), reader.start_ms, reader.logical_ms, how)
@@ -386,10 +394,6 @@ class _Spread:
             if after != before:
                 self._outputs[place] = after
                 self._queue.extend((made, *after) for made in self._known.made(reader, output))
-        if outputs.keys() == reader.outputs.keys() and all(
-            columns is None for columns in outputs.values()
-        ):
-            self._whole[id(reader)] = max(self._whole.get(id(reader), _NOTHING), how)
         self._before_silent[id(reader)] = reader
 
     def _pass_silent(self, record: Fingerprint) -> None:
@@ -453,7 +457,7 @@ def _by_version(version: str, known: Write | None, write: Write) -> _Seen | None
 
 def _outputs(reader: Fingerprint, urn: str, columns: _Columns) -> dict[str, _Columns]:
     if columns is None or urn in reader.hidden:
-        return dict.fromkeys(reader.outputs)
+        return dict.fromkeys(reader.reached_from(urn))
     found: dict[str, _Columns] = {}
     datasets = reader.datasets
     for output, source, pairs in reader.edges:

@@ -57,7 +57,7 @@ def data_jobs_of(job: JobLineage, settings: LineageSettings) -> list[DataJob]:
     inputs, outputs = _properties(lineage.inputs), _properties(lineage.outputs)
     adds = job.patch_edges or job.is_shared
     is_single = not (settings.exact_pairs and job.may_split)
-    if is_single or (_is_exact(lineage.writes, inputs) and not (adds and outputs)):
+    if is_single or (_is_exact(lineage.writes, inputs) and not adds):
         return [DataJob(job.definition, inputs, outputs, lineage.fine_grained, adds)]
     reaching = {urn for write in lineage.writes.values() for urn in write}
     unwritten = {urn: edge for urn, edge in inputs.items() if urn not in reaching}
