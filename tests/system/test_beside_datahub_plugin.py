@@ -1,5 +1,5 @@
-"""A mapped task beside DataHub's own Airflow plugin, in a real Airflow; Spark is a script that
-writes its events.
+"""Tasks beside DataHub's own Airflow plugin, in a real Airflow. Spark is a script that writes its
+events, but for the pairs of a whole DAG run.
 
 The plugin pins its sqlglot, which this repository's environment has newer. `make matrix
 ROWS=datahub-plugin` runs these tests in an environment of their own.
@@ -20,7 +20,8 @@ from tests.oracles.gms import GmsStandIn
 from tests.oracles.stored import stored_edges
 from tests.servers.process import closed_port
 from tests.system.airflow_home import AirflowHome
-from tests.system.catalogue import Catalogue, task_job
+from tests.system.catalogue import Catalogue, file_dataset, task_job
+from tests.system.test_tables import pairs_of, true_pairs, write_sources
 
 pytestmark = [
     pytest.mark.airflow,
@@ -75,6 +76,29 @@ def test_a_mapped_task_with_a_failed_attempt_keeps_all_its_edges_beside_the_plug
             _check_edges(gms, before if number == 2 else None)
             _check_runs(Catalogue(gms.stored[before:]))
         assert gms.dropped == []
+
+
+@pytest.mark.spark
+def test_pairs_of_a_whole_dag_run_are_those_of_the_script_beside_the_plugin(
+    airflow_home: AirflowHome, tmp_path: Path
+) -> None:
+    write_sources(tmp_path / "tables")
+    with GmsStandIn() as gms:
+        connection = {"conn_type": "datahub-rest", "host": gms.url}
+        run = airflow_home.dags_test(
+            "tables",
+            tmp_path / "tables",
+            {"datahub_rest_default": connection, "datahub_file": connection},
+            fresh=True,
+            AIRFLOW__DATAHUB__CAPTURE_OL_FILE_DATASETS=True,
+        )
+        assert run.succeeded, run.output[-20_000:]
+        third = stored_edges(gms.stored)[task_job("tables", "third")]
+        assert third.outputs == {
+            file_dataset(tmp_path / "tables" / name) for name in ("report", "summary")
+        }
+        assert third.jobs == {task_job("tables", "second")}
+        assert pairs_of(gms.stored) == true_pairs("tables", tmp_path / "tables")
 
 
 def _aspects_of_airflow(proposals: list[dict[str, Any]]) -> set[str]:
