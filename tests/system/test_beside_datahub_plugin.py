@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.operators.copies import SPARK_JOB, datasets, write_events
+from tests.conversion.builders import urn
+from tests.operators.copies import datasets, write_events
 from tests.operators.tries import FakeSpark
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.stored import stored_edges
@@ -32,7 +33,7 @@ pytestmark = [
 ]
 
 DAG = "siblings"
-COPY, SPARK_COPY = task_job(DAG, "copy"), SPARK_JOB.format(f"{DAG}.copy")
+COPY = task_job(DAG, "copy")
 OF_THE_PLUGIN = {"dataFlowInfo", "dataJobInfo", "ownership", "globalTags"}
 
 
@@ -110,23 +111,22 @@ def _aspects_of_airflow(proposals: list[dict[str, Any]]) -> set[str]:
 
 
 def _check_edges(gms: GmsStandIn, second_run: int | None) -> None:
-    """Edges of the mapped task and of its Spark application.
+    """Check the outputs of the mapped task, and the pairs of all tasks.
 
-    :param second_run: place of its first proposal, from which on no write may leave out an edge.
+    :param second_run: place of its first proposal, from which on no write may leave out a pair.
     """
-    found, copied = stored_edges(gms.stored), range(1, 4)
-    for job in (COPY, SPARK_COPY):
-        assert (found[job].inputs, found[job].outputs) == (
-            datasets("in", copied),
-            datasets("out", copied),
-        )
-    assert len(found[SPARK_COPY].columns) == 3
+    copied = range(1, 4)
+    task = stored_edges(gms.stored)[COPY]
+    assert (task.inputs, task.outputs) == (set(), datasets("out", copied))
+    truth = {
+        (urn("file", f"/in/{number}"), urn("file", f"/out/{number}")) for number in (*copied, 9)
+    }
+    assert pairs_of(gms.stored) == truth
     for end in range(second_run or len(gms.stored), len(gms.stored)):
-        if gms.stored[end]["aspectName"] == "dataJobInputOutput" and gms.stored[end][
-            "entityUrn"
-        ] in (COPY, SPARK_COPY):
-            edges = stored_edges(gms.stored[: end + 1])
-            assert edges[COPY].outputs == edges[SPARK_COPY].outputs == datasets("out", copied)
+        if gms.stored[end]["aspectName"] == "dataJobInputOutput":
+            proposals = gms.stored[: end + 1]
+            assert stored_edges(proposals)[COPY].outputs == datasets("out", copied)
+            assert pairs_of(proposals) == truth
 
 
 def _check_runs(catalogue: Catalogue) -> None:
@@ -137,6 +137,6 @@ def _check_runs(catalogue: Catalogue) -> None:
     indexes = [catalogue.task_run(DAG, "copy", index) for index in range(3)]
     assert mapped in catalogue.children(catalogue.dag_run(DAG))
     assert sorted(catalogue.children(mapped)) == sorted(indexes)
-    for index, urn in enumerate(indexes):
+    for index, run in enumerate(indexes):
         attempts = ["UP_FOR_RETRY", "SUCCESS"] if index == 1 else ["SUCCESS"]
-        assert [result for _, _, result in catalogue.run_events(urn) if result] == attempts
+        assert [result for _, _, result in catalogue.run_events(run) if result] == attempts

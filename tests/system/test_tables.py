@@ -51,7 +51,7 @@ def true_pairs(dag_id: str, folder: Path) -> set[Pair]:
 
 
 def pairs_of(proposals: Iterable[Json]) -> set[Pair]:
-    """Return the pairs that DataHub derives from what was delivered."""
+    """Return the pairs that DataHub derives from delivered proposals."""
     catalog = Catalog()
     catalog.apply(map(Proposal.from_obj, proposals))
     return catalog.pairs()
