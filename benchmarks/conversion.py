@@ -1,9 +1,9 @@
 """How fast events are converted, as a share of what Python's own ``json.loads`` takes for the same
 bytes.
 
-    python benchmarks/conversion.py [ROUNDS]             # in this process, and the command as a
-    whole python benchmarks/conversion.py memory [BYTES]       # a gigabyte of each mix through the
-    command
+    python benchmarks/conversion.py [ROUNDS]          # in this process, and the command as a whole
+    python benchmarks/conversion.py memory [BYTES]    # a gigabyte of each mix through the command
+    python benchmarks/conversion.py writes            # applications that write up to 1,000 tables
 
 In this process, each round has applications that no round before had, in turn with ``json.loads``
 of the same bytes. The command is ``spark-datahub convert``, with the interpreter's start and all
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, count, islice
 from pathlib import Path
 
-from event_mix import MIXES, mixed_application, of_size, wide_application
+from event_mix import MIXES, many_writes, mixed_application, of_size, wide_application
 
 from airflow_provider_spark_datahub.conversion import (
     Converter,
@@ -116,6 +116,24 @@ def memory(size: int) -> None:
             path.unlink()
 
 
+def writes() -> None:
+    """Print what an application of many writes costs, and how many DataJobs it becomes."""
+    for own_inputs in (True, False):
+        for outputs in (100, 300, 1_000):
+            lines = many_writes(outputs, own_inputs=own_inputs)
+            seconds = min(cpu_seconds(convert_together, lines) for _ in range(3))
+            converter = Converter(SETTINGS)
+            for line in lines:
+                converter.add(line)
+            proposals = converter.proposals(Ending(succeeded=True))
+            jobs = sum(proposal.aspect_name == "dataJobInputOutput" for proposal in proposals)
+            inputs = "own" if own_inputs else "equal"
+            print(
+                f"{outputs} outputs of {inputs} inputs: {seconds:.2f} s CPU, "
+                f"{seconds / outputs * 1e3:.2f} ms each, {jobs} DataJobs"
+            )
+
+
 def _cost(path: Path) -> tuple[float, float, float]:
     """Return wall and CPU seconds and the most memory, in MiB, of ``spark-datahub convert``."""
     # From a small process: Linux counts the memory of a forking parent as its child's.
@@ -144,6 +162,9 @@ def main(arguments: list[str]) -> None:
     """Run what the command line asks for."""
     if arguments[:1] == ["memory"]:
         memory(int(arguments[1]) if arguments[1:] else GIGABYTE)
+        return
+    if arguments[:1] == ["writes"]:
+        writes()
         return
     rounds = int(arguments[0]) if arguments else 7
     in_this_process(rounds)

@@ -166,6 +166,23 @@ def _wide_event(model: dict[str, Any], table: int, event_type: str) -> dict[str,
     return event
 
 
+def many_writes(outputs: int, *, own_inputs: bool) -> list[bytes]:
+    """The events of one application that writes so many tables.
+
+    :param own_inputs: each from a table of its own; else all from the same.
+    """
+    start, *others = _recorded("a_csv_join_agg")
+    model = json.dumps(next(event for event in others if event.get("outputs")))
+    queries = []
+    for table in range(outputs):
+        source = f"raw/orders{table}.csv" if own_inputs else "raw/orders.csv"
+        query = json.loads(model.replace("raw/orders.csv", source))
+        query["run"]["runId"] = f"01a1fd1c-36c1-768b-a400-{table:012d}"
+        query["outputs"][0]["name"] = f"/lake/out/t{table}"
+        queries += [query | {"eventType": event_type} for event_type in ("START", "COMPLETE")]
+    return [json.dumps(event).encode() for event in (start, *queries, others[-1])]
+
+
 def _input(table: str, number: int, subtype: str) -> dict[str, Any]:
     kind = "DIRECT" if subtype == "IDENTITY" else "INDIRECT"
     transformation = {"type": kind, "subtype": subtype, "description": "", "masking": False}

@@ -1,5 +1,5 @@
-"""A mapped task beside DataHub's own Airflow plugin, in a real Airflow; Spark is a script that
-writes its events.
+"""Tasks beside DataHub's own Airflow plugin, in a real Airflow. Spark is a script that writes its
+events, but for the pairs of a whole DAG run.
 
 The plugin pins its sqlglot, which this repository's environment has newer. `make matrix
 ROWS=datahub-plugin` runs these tests in an environment of their own.
@@ -14,13 +14,15 @@ from typing import Any
 
 import pytest
 
-from tests.operators.copies import SPARK_JOB, datasets, write_events
+from tests.conversion.builders import urn
+from tests.operators.copies import datasets, write_events
 from tests.operators.tries import FakeSpark
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.stored import stored_edges
 from tests.servers.process import closed_port
 from tests.system.airflow_home import AirflowHome
-from tests.system.catalogue import Catalogue, task_job
+from tests.system.catalogue import Catalogue, file_dataset, task_job
+from tests.system.test_tables import pairs_of, true_pairs, write_sources
 
 pytestmark = [
     pytest.mark.airflow,
@@ -31,7 +33,7 @@ pytestmark = [
 ]
 
 DAG = "siblings"
-COPY, SPARK_COPY = task_job(DAG, "copy"), SPARK_JOB.format(f"{DAG}.copy")
+COPY = task_job(DAG, "copy")
 OF_THE_PLUGIN = {"dataFlowInfo", "dataJobInfo", "ownership", "globalTags"}
 
 
@@ -77,6 +79,29 @@ def test_a_mapped_task_with_a_failed_attempt_keeps_all_its_edges_beside_the_plug
         assert gms.dropped == []
 
 
+@pytest.mark.spark
+def test_pairs_of_a_whole_dag_run_are_those_of_the_script_beside_the_plugin(
+    airflow_home: AirflowHome, tmp_path: Path
+) -> None:
+    write_sources(tmp_path / "tables")
+    with GmsStandIn() as gms:
+        connection = {"conn_type": "datahub-rest", "host": gms.url}
+        run = airflow_home.dags_test(
+            "tables",
+            tmp_path / "tables",
+            {"datahub_rest_default": connection, "datahub_file": connection},
+            fresh=True,
+            AIRFLOW__DATAHUB__CAPTURE_OL_FILE_DATASETS=True,
+        )
+        assert run.succeeded, run.output[-20_000:]
+        third = stored_edges(gms.stored)[task_job("tables", "third")]
+        assert third.outputs == {
+            file_dataset(tmp_path / "tables" / name) for name in ("report", "summary")
+        }
+        assert third.jobs == {task_job("tables", "second")}
+        assert pairs_of(gms.stored) == true_pairs("tables", tmp_path / "tables")
+
+
 def _aspects_of_airflow(proposals: list[dict[str, Any]]) -> set[str]:
     return {
         one["aspectName"]
@@ -86,23 +111,22 @@ def _aspects_of_airflow(proposals: list[dict[str, Any]]) -> set[str]:
 
 
 def _check_edges(gms: GmsStandIn, second_run: int | None) -> None:
-    """Edges of the mapped task and of its Spark application.
+    """Check the outputs of the mapped task, and the pairs of all tasks.
 
-    :param second_run: place of its first proposal, from which on no write may leave out an edge.
+    :param second_run: place of its first proposal, from which on no write may leave out a pair.
     """
-    found, copied = stored_edges(gms.stored), range(1, 4)
-    for job in (COPY, SPARK_COPY):
-        assert (found[job].inputs, found[job].outputs) == (
-            datasets("in", copied),
-            datasets("out", copied),
-        )
-    assert len(found[SPARK_COPY].columns) == 3
+    copied = range(1, 4)
+    task = stored_edges(gms.stored)[COPY]
+    assert (task.inputs, task.outputs) == (set(), datasets("out", copied))
+    truth = {
+        (urn("file", f"/in/{number}"), urn("file", f"/out/{number}")) for number in (*copied, 9)
+    }
+    assert pairs_of(gms.stored) == truth
     for end in range(second_run or len(gms.stored), len(gms.stored)):
-        if gms.stored[end]["aspectName"] == "dataJobInputOutput" and gms.stored[end][
-            "entityUrn"
-        ] in (COPY, SPARK_COPY):
-            edges = stored_edges(gms.stored[: end + 1])
-            assert edges[COPY].outputs == edges[SPARK_COPY].outputs == datasets("out", copied)
+        if gms.stored[end]["aspectName"] == "dataJobInputOutput":
+            proposals = gms.stored[: end + 1]
+            assert stored_edges(proposals)[COPY].outputs == datasets("out", copied)
+            assert pairs_of(proposals) == truth
 
 
 def _check_runs(catalogue: Catalogue) -> None:
@@ -113,6 +137,6 @@ def _check_runs(catalogue: Catalogue) -> None:
     indexes = [catalogue.task_run(DAG, "copy", index) for index in range(3)]
     assert mapped in catalogue.children(catalogue.dag_run(DAG))
     assert sorted(catalogue.children(mapped)) == sorted(indexes)
-    for index, urn in enumerate(indexes):
+    for index, run in enumerate(indexes):
         attempts = ["UP_FOR_RETRY", "SUCCESS"] if index == 1 else ["SUCCESS"]
-        assert [result for _, _, result in catalogue.run_events(urn) if result] == attempts
+        assert [result for _, _, result in catalogue.run_events(run) if result] == attempts

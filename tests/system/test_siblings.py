@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.airflow_versions import AIRFLOW
-from tests.operators.copies import SPARK_JOB, datasets, write_events
+from tests.conversion.builders import urn
+from tests.operators.copies import datasets, write_events
 from tests.operators.tries import FakeSpark
-from tests.oracles.stored import StoredEdges, stored_edges
-from tests.system.airflow_home import AirflowHome, file_connection, sink_in
+from tests.oracles.stored import stored_edges
+from tests.system.airflow_home import AirflowHome, Json, file_connection, sink_in
 from tests.system.catalogue import Catalogue, task_job
+from tests.system.test_tables import pairs_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -46,7 +48,7 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(
     metrics.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
     statsd = {"ON": True, "HOST": "127.0.0.1", "PORT": metrics.getsockname()[1]}
 
-    def run(numbers: str) -> dict[str, StoredEdges]:
+    def run(numbers: str) -> list[Json]:
         run = airflow_home.dags_test(
             DAG,
             tmp_path / f"run of {numbers}",
@@ -59,13 +61,16 @@ def test_edges_of_a_mapped_task_are_those_of_its_last_dag_run(
             **environment,
         )
         assert run.succeeded, run.output
-        return stored_edges(Catalogue.of_folder(sink_in(tmp_path)).proposals)
+        return Catalogue.of_folder(sink_in(tmp_path)).proposals
 
-    def check(found: dict[str, StoredEdges], copied: range) -> None:
-        for job in (task_job(DAG, "copy"), SPARK_JOB.format(f"{DAG}.copy")):
-            assert found[job].outputs == datasets("out", copied)
+    def check(proposals: list[Json], copied: range) -> None:
+        task = stored_edges(proposals)[task_job(DAG, "copy")]
+        assert (task.inputs, task.outputs) == (set(), datasets("out", copied))
         # The code of the last task's application gives it the name of the others.
-        assert found[SPARK_JOB.format(f"{DAG}.last")].outputs == datasets("out", range(9, 10))
+        tables = (*copied, 9)
+        assert pairs_of(proposals) == {
+            (urn("file", f"/in/{number}"), urn("file", f"/out/{number}")) for number in tables
+        }
 
     check(run("1,2,3"), range(1, 4))
     counted = received(metrics)
