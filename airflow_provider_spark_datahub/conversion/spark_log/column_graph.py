@@ -95,7 +95,7 @@ class ColumnGraph(Columns):
         self.counted_down: set[str] = set()
         self._derived: dict[str, dict[str, Derivation]] = {}
         self._deciding: dict[str, dict[str, None]] = {}
-        self._filters: dict[tuple[int, str], list[str]] = {}
+        self._filters: dict[tuple[int, str], dict[str, None]] = {}
         self._kept: frozenset[str] = frozenset()
         self._unions = 0
 

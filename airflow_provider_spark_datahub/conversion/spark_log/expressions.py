@@ -143,10 +143,15 @@ class _Bracket:
 
 
 class _Parser:
-    """Reads an expression from left to right, with a stack of open brackets."""
+    """Reads an expression from left to right, with a stack of open brackets.
 
-    def __init__(self, columns: Columns, text: str) -> None:
+    If a text in it closes a bracket, arguments of other functions may be taken for those of the
+    functions around them, so no argument decides.
+    """
+
+    def __init__(self, columns: Columns, text: str, *, is_balanced: bool = True) -> None:
         self._columns, self._text = columns, text
+        self._is_balanced = self._was_balanced = is_balanced
         self._open = [_Bracket("", 0, 0)]
         # The places of each CASE and its condition, among the open brackets.
         self._cases = [0]
@@ -161,6 +166,8 @@ class _Parser:
             if begin < length:
                 self._add_term(begin, next_end, [Value.of(column)])
             end = next_end
+        if self._was_balanced and not self._is_balanced:
+            return _Parser(self._columns, self._text, is_balanced=False).read()
         self._unwind(0)
         self._end_piece(length, length)
         arguments = self._open[0].arguments
@@ -194,11 +201,7 @@ class _Parser:
             return self._read_field(mark)
         if kind == "word":
             self._read_word(mark)
-        elif kind == "decides":
-            if not bracket.inner:
-                self._end_piece(mark.start(), mark.start())
-            self._push(_CONDITION, mark)
-        elif kind in ("call", "opens"):
+        elif kind in ("decides", "call", "opens"):
             self._read_opening(mark)
         elif bracket.inner:
             bracket.inner -= kind == "closes"
@@ -206,6 +209,8 @@ class _Parser:
             self._end_argument(mark)
         elif kind == "between":
             self._end_piece(mark.start(), mark.end())
+        elif len(self._open) == 1:
+            self._is_balanced = False
         elif len(self._open) - 1 != self._cases[-1]:
             self._close(mark)
         return mark.end()
@@ -244,7 +249,11 @@ class _Parser:
     def _read_opening(self, mark: re.Match[str]) -> None:
         around, function = self._open[-1], mark["function"]
         begin, end = around.term
-        if mark[0] == "[" and end == mark.start():
+        if mark["decides"]:
+            if not around.inner:
+                self._end_piece(mark.start(), mark.start())
+            self._push(_CONDITION, mark)
+        elif mark[0] == "[" and end == mark.start():
             bracket = self._push(_ELEMENT, mark)
             bracket.begin, bracket.arguments = begin, [around.values, []]
             around.values = []
@@ -295,7 +304,9 @@ class _Parser:
         if bracket.function in _RANKS and self._text.startswith(" windowspec", end):
             bracket.function = _CONDITION
         elif bracket.function == _LAMBDA:
-            self._bind(bracket.arguments[1:])
+            [body, *variables] = bracket.arguments
+            self._bind(variables)
+            bracket.arguments = [body]
         self._add_term(bracket.begin, end, self._made_by(bracket.function, bracket.arguments))
         if bracket.function == _CONDITION and not self._open[-1].inner:
             self._end_piece(end, end + 1)
@@ -321,6 +332,8 @@ class _Parser:
             columns = [column for value in chain(*arguments) for column in value.columns]
             return [Value(columns, fields=self._fields_made_by(function, arguments))]
         begin, end = _PASSED[function]
+        if end and not self._is_balanced:
+            end = _ALL
         values, deciding = [], [*chain(*arguments[:begin], *arguments[end:])]
         for value in chain(*arguments[begin:end]):
             if value.decides:
@@ -351,12 +364,13 @@ class _Parser:
         names = _FIELDS_OF_TYPE.findall(self._text[type_name.text])
         renamed = []
         for value in values:
-            taken = [
-                self._columns.taken([value], name) for name in self._columns.fields_of([value])
-            ]
+            fields = self._columns.fields_of([value])
+            taken = [self._columns.taken([value], name) for name in fields]
             if len(taken) == len(names):
-                value = value._replace(column="", fields=dict(zip(names, taken, strict=True)))
-            renamed.append(value)
+                new_fields = dict(zip(names, taken, strict=True))
+                renamed.append(value._replace(column="", fields=new_fields))
+            else:
+                renamed.append(value)
         return renamed
 
 
