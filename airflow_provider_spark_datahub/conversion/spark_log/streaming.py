@@ -342,7 +342,9 @@ def _lineage(
     inputs = _with(seen.lineage.inputs if seen else {}, sources, namer, progress)
     outputs = _with(seen.lineage.outputs if seen else {}, sinks, namer, progress)
     of_sources = {urn: progress for urn in map(namer.urn, sources) if urn is not None}
-    writes = {urn: {**of_sources} for urn in map(namer.urn, sinks) if urn is not None}
+    writes: dict[str, Mapping[str, Mapping[str, str]]] = {}
+    for urn in filter(None, map(namer.urn, sinks)):
+        writes[urn] = of_sources
     for urn, reaching in (seen.lineage.writes if seen else {}).items():
         writes[urn] = {**writes.get(urn, {}), **(reaching or of_sources)}
     return Lineage(
