@@ -229,6 +229,8 @@ _ROLLED_FILE = re.compile(
     rf"events_(?P<index>\d+)_.*?(?:\.(?:{_SUFFIXES}))?(?P<compacted>\.compact)?"
 )
 _COMPACTED = ".compact"
+# The RDD of rows that the driver sends to the executors.
+_ROWS_OF_DRIVER = "ParallelCollectionRDD"
 _EVENT_NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"([^"\\]*)"')
 
 _STREAMING_EVENTS = "org.apache.spark.sql.streaming.StreamingQueryListener$"
@@ -531,10 +533,13 @@ def _reduced(line: bytes) -> dict[str, Any]:
             limit = _PLAN_CHARS if key == "physicalPlanDescription" else _TEXT_CHARS
             kept[key] = value[:limit] if isinstance(value, str) else value
     nodes = [*_plan_nodes(event.get("sparkPlanInfo"))]
+    rdds = [*_rdds(event.get("Stage Infos"))]
+    if rdds:
+        kept["parallelized"] = any(rdd.get("Name") == _ROWS_OF_DRIVER for rdd in rdds)
     found = {
         "scanLocations": [*dict.fromkeys(filter(None, map(_several_paths, nodes)))],
         "countedNodes": [counted for node in nodes if (counted := _counted(node))["metrics"]],
-        "rddPaths": _rdd_paths(event.get("Stage Infos")),
+        "rddPaths": _rdd_paths(rdds),
         "subqueryScans": _scans_of_subqueries(nodes),
     }
     return kept | {name: value for name, value in found.items() if value}
@@ -588,19 +593,21 @@ def _counted(node: Mapping[str, Any]) -> dict[str, Any]:
     return {"node": node.get("nodeName"), "location": _location(node), "metrics": kept}
 
 
-def _rdd_paths(stages: object) -> list[str]:
+def _rdds(stages: object) -> Iterator[dict[str, Any]]:
+    """Yield the RDDs of a job's stages."""
+    for stage in stages if isinstance(stages, list) else ():
+        listed = stage.get("RDD Info") if isinstance(stage, dict) else None
+        for rdd in listed if isinstance(listed, list) else ():
+            if isinstance(rdd, dict):
+                yield rdd
+
+
+def _rdd_paths(rdds: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the paths of files that the RDDs of a job read: the first RDD of ``textFile`` has the
     path as name.
     """
     found: dict[str, None] = {}
-    listed = (
-        [stage.get("RDD Info") for stage in stages if isinstance(stage, dict)]
-        if isinstance(stages, list)
-        else []
-    )
-    for rdd in (
-        rdd for rdds in listed if isinstance(rdds, list) for rdd in rdds if isinstance(rdd, dict)
-    ):
+    for rdd in rdds:
         scope, name = rdd.get("Scope"), rdd.get("Name")
         if not (isinstance(scope, str) and isinstance(name, str) and _READS_FILES.search(scope)):
             continue

@@ -153,6 +153,8 @@ class SqlExecution:
     :param failure: the error that it ended with, without secrets; empty if it succeeded.
     :param worked: Spark ran a job for it.
     :param rdd_paths: paths of files whose rows its jobs read through RDDs.
+    :param parallelized: whether its jobs read rows of the driver through RDDs; ``None`` if the log
+        does not show it.
     :param is_dynamic: an overwrite replaces only the partitions that it writes.
     :param counted: nodes whose metrics the driver counts: their heads, locations, and the metrics'
         ids by name.
@@ -169,6 +171,7 @@ class SqlExecution:
     failure: str = ""
     worked: bool = False
     rdd_paths: dict[str, None] = field(default_factory=dict)
+    parallelized: bool | None = None
     is_dynamic: bool = False
     counted: tuple[tuple[str, str, Mapping[str, int]], ...] = ()
     counts: dict[int, int] = field(default_factory=dict)
@@ -537,6 +540,8 @@ class SparkLog:
         if execution is not None:
             execution.worked = True
             execution.rdd_paths |= read
+            if isinstance(event.get("parallelized"), bool):
+                execution.parallelized = execution.parallelized or event["parallelized"]
         elif read and start_ms is not None:
             application.rdd_reads.setdefault(start_ms, {}).update(read)
 

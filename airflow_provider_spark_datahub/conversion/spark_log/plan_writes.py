@@ -112,7 +112,7 @@ def _reads_batch(plan: Plan) -> bool:
 def _is_of_driver(node: Node, part: SqlExecution) -> bool:
     if node.head == _ROWS_OF_DRIVER:
         return _EMPTY not in f"{node.head}{node.body}"
-    if node.head != _RDDS or part.rdd_paths:
+    if node.head != _RDDS or part.rdd_paths or part.parallelized is False:
         return False
     marks = (CHECKPOINT, _OF_MICRO_BATCH)
     return not any(mark in node.body for mark in marks) and _LOG_OF_DELTA.search(node.body) is None
