@@ -20,7 +20,7 @@ from tests.oracles.gms import GmsStandIn
 from tests.oracles.stored import stored_edges
 from tests.servers.process import closed_port
 from tests.system.airflow_home import AirflowHome
-from tests.system.catalogue import Catalogue, task_job
+from tests.system.catalogue import Catalogue, output_job, task_job
 
 pytestmark = [
     pytest.mark.airflow,
@@ -91,18 +91,16 @@ def _check_edges(gms: GmsStandIn, second_run: int | None) -> None:
     :param second_run: place of its first proposal, from which on no write may leave out an edge.
     """
     found, copied = stored_edges(gms.stored), range(1, 4)
-    for job in (COPY, SPARK_COPY):
-        assert (found[job].inputs, found[job].outputs) == (
-            datasets("in", copied),
-            datasets("out", copied),
-        )
-    assert len(found[SPARK_COPY].columns) == 3
+    assert (found[COPY].inputs, found[COPY].outputs) == (set(), datasets("out", copied))
+    for number in copied:
+        sources, outputs = (datasets(side, [number]) for side in ("in", "out"))
+        job = found[output_job(SPARK_COPY, *outputs)]
+        assert (job.inputs, job.outputs, len(job.columns)) == (sources, outputs, 1)
     for end in range(second_run or len(gms.stored), len(gms.stored)):
-        if gms.stored[end]["aspectName"] == "dataJobInputOutput" and gms.stored[end][
-            "entityUrn"
-        ] in (COPY, SPARK_COPY):
+        stored = gms.stored[end]
+        if stored["aspectName"] == "dataJobInputOutput" and stored["entityUrn"] == COPY:
             edges = stored_edges(gms.stored[: end + 1])
-            assert edges[COPY].outputs == edges[SPARK_COPY].outputs == datasets("out", copied)
+            assert edges[COPY].outputs == datasets("out", copied)
 
 
 def _check_runs(catalogue: Catalogue) -> None:
