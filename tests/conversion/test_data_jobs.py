@@ -203,7 +203,7 @@ def test_an_id_does_not_depend_on_the_rest_of_the_run() -> None:
 
 
 def test_outputs_of_one_name_in_two_environments_have_two_jobs() -> None:
-    options = {
+    options: Json = {
         "platform.s3.lake.env": "DEV",
         "platform.s3.eu.platform_instance": "eu",
     }
@@ -239,7 +239,7 @@ def test_a_failed_run_leaves_the_pairs_of_the_complete_one_before_it() -> None:
 
 @pytest.mark.parametrize("is_mapped", [False, True])
 def test_jobs_that_always_add_keep_what_reaches_no_write(is_mapped: bool) -> None:
-    options = {} if is_mapped else {"use_patch": True}
+    options: Json = {} if is_mapped else {"use_patch": True}
     job = only_job(application((["/a"], ["/x"]), (["/c"], [])), **options)
     job.is_shared = is_mapped
     found = data_jobs_of(job, settings(**options))

@@ -168,6 +168,12 @@ def _content(aspect: Json) -> Any:
     return aspect["json"] if "json" in aspect else json.loads(aspect["value"])
 
 
+def output_job(job: str, dataset: str) -> str:
+    """Return the DataJob of an output, beside that of its application."""
+    platform, name, _ = dataset.removeprefix("urn:li:dataset:(urn:li:dataPlatform:").split(",")
+    return f"{job.removesuffix(')')}.{platform}.{name})"
+
+
 def edges(input_output: Json, side: str) -> set[str]:
     """Return the datasets of a ``dataJobInputOutput``.
 

@@ -14,7 +14,14 @@ from tests.oracles.gms import GmsStandIn
 from tests.patience import PATIENCE
 from tests.servers.process import closed_port
 from tests.system.airflow_home import AirflowHome, DagTest
-from tests.system.catalogue import Catalogue, edges, patched_paths, spark_job, task_job
+from tests.system.catalogue import (
+    Catalogue,
+    edges,
+    output_job,
+    patched_paths,
+    spark_job,
+    task_job,
+)
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -82,8 +89,9 @@ def test_mapped_instances_have_runs_of_their_own(delivered: DagTest, catalogue: 
             ("COMPLETE", None, "SUCCESS"),
         ]
         # The runs of a mapped task only add.
+        job = spark_job(DAG, "mapped", f"copy_{index}")
         (added,) = catalogue.all(
-            spark_job(DAG, "mapped", f"copy_{index}"), "dataJobInputOutput", "PATCH"
+            output_job(job, delivered.dataset(name)), "dataJobInputOutput", "PATCH"
         )
         paths = patched_paths(added)
         assert f"/inputDatasetEdges/{delivered.dataset(f'{name}.csv')}" in paths

@@ -86,9 +86,12 @@ def test_the_example_launchers_lineage_delivers_what_its_jobs_did(
     _, catalogue = example(airflow_home, "launchers_lineage", tmp_path, SHOP_LAKE=tmp_path)
     for name, folder in (("paid_orders", "PAID"), ("open_orders", "OPEN")):
         read, written = file_dataset(tmp_path / "raw/orders.csv"), file_dataset(tmp_path / folder)
-        for urn in (task_job("launchers_lineage", name), spark_job("launchers_lineage", name)):
-            job = catalogue.one(urn, "dataJobInputOutput")
-            assert (edges(job, "input"), edges(job, "output")) == ({read}, {written})
+        task, job = (
+            catalogue.one(of("launchers_lineage", name), "dataJobInputOutput")
+            for of in (task_job, spark_job)
+        )
+        assert (edges(job, "input"), edges(job, "output")) == ({read}, {written})
+        assert (edges(task, "input"), edges(task, "output")) == (set(), {written})
     assert catalogue.have_both_sources == [True, True]
     assert not list((tmp_path / "events").rglob("*")), (
         "everything was delivered: nothing of it stays"

@@ -17,6 +17,7 @@ from tests.system.catalogue import (
     direct_columns,
     edges,
     indirect_columns,
+    output_job,
     patched_paths,
     spark_job,
     task_job,
@@ -132,43 +133,53 @@ def test_only_the_successful_attempt_makes_an_asset_event(
     assert [shop.reports[f"build_orders try {number}"]["assets"] for number in (1, 2)] == [[], uris]
 
 
-@pytest.mark.parametrize("job", [spark_job(DAG, "build_orders"), task_job(DAG, "build_orders")])
-def test_a_failed_attempt_only_adds_edges(shop: DagTest, catalogue: Catalogue, job: str) -> None:
-    (operations,) = catalogue.all(job, "dataJobInputOutput", "PATCH")
-    paths = patched_paths(operations)
-    datasets = [
-        path
-        for path in paths
-        if not path.startswith(("/fineGrainedLineages/", "/inputDatajobEdges/"))
-    ]
-    assert datasets == [
-        f"/inputDatasetEdges/{shop.dataset('raw/orders.csv')}",
-        f"/outputDatasetEdges/{shop.dataset('staged_orders')}",
-    ]
+def test_a_failed_attempt_only_adds_edges(shop: DagTest, catalogue: Catalogue) -> None:
+    staged, raw = shop.dataset("staged_orders"), shop.dataset("raw/orders.csv")
+    expected = {
+        output_job(spark_job(DAG, "build_orders"), staged): [
+            f"/inputDatasetEdges/{raw}",
+            f"/outputDatasetEdges/{staged}",
+        ],
+        task_job(DAG, "build_orders"): [f"/outputDatasetEdges/{staged}"],
+        spark_job(DAG, "build_orders"): [],
+    }
+    for job, datasets in expected.items():
+        (operations,) = catalogue.all(job, "dataJobInputOutput", "PATCH")
+        assert [path for path in patched_paths(operations) if "DatasetEdges/" in path] == datasets
 
 
 def test_the_jobs_read_and_write_their_datasets(shop: DagTest, catalogue: Catalogue) -> None:
+    build, revenue_job = spark_job(DAG, "build_orders"), spark_job(DAG, "revenue")
+    built, staged = shop.dataset("orders"), shop.dataset("staged_orders")
+    revenue_by_country = shop.dataset("revenue_by_country")
+    orders, customers = shop.dataset("raw/orders.csv"), shop.dataset("raw/customers.csv")
     truth = {
-        "build_orders": ({"raw/orders.csv", "raw/customers.csv"}, {"staged_orders", "orders"}),
-        "revenue": ({"orders"}, {"revenue_by_country"}),
+        build: (set[str](), set[str]()),
+        output_job(build, staged): ({orders}, {staged}),
+        output_job(build, built): ({orders, customers}, {built}),
+        # Its only input reaches its only output.
+        revenue_job: ({built}, {revenue_by_country}),
+        # A task is upstream of other tasks: what it read is not upstream of what they write.
+        task_job(DAG, "build_orders"): (set[str](), {staged, built}),
+        task_job(DAG, "revenue"): (set[str](), {revenue_by_country}),
     }
-    for name, (inputs, outputs) in truth.items():
-        for job in (spark_job(DAG, name), task_job(DAG, name)):
-            found = catalogue.one(job, "dataJobInputOutput")
-            assert edges(found, "input") == set(map(shop.dataset, inputs))
-            assert edges(found, "output") == set(map(shop.dataset, outputs))
-        assert catalogue.one(spark_job(DAG, name), "dataJobInputOutput")["inputDatajobs"] == [
-            task_job(DAG, name)
-        ]
+    for job, sides in truth.items():
+        found = catalogue.one(job, "dataJobInputOutput")
+        assert (edges(found, "input"), edges(found, "output")) == sides
+        if job.startswith(build[:-1]):
+            assert found["inputDatajobs"] == [task_job(DAG, "build_orders")]
     revenue = catalogue.one(task_job(DAG, "revenue"), "dataJobInputOutput")
     assert revenue["inputDatajobs"] == [task_job(DAG, "build_orders")]
-    every = {path for sides in truth.values() for side in sides for path in side}
-    assert catalogue.urns("dataset") == set(map(shop.dataset, every))
+    every = {urn for sides in truth.values() for side in sides for urn in side}
+    assert catalogue.urns("dataset") == every
 
 
 def test_build_orders_has_its_column_lineage(shop: DagTest, catalogue: Catalogue) -> None:
-    found = catalogue.one(spark_job(DAG, "build_orders"), "dataJobInputOutput")
     raw, staged, built = map(shop.dataset, ("raw/orders.csv", "staged_orders", "orders"))
+    jobs = (output_job(spark_job(DAG, "build_orders"), urn) for urn in (staged, built))
+    aspects = [catalogue.one(job, "dataJobInputOutput") for job in jobs]
+    lineages = [lineage for aspect in aspects for lineage in aspect["fineGrainedLineages"]]
+    found = {"fineGrainedLineages": lineages}
     customers = shop.dataset("raw/customers.csv")
     copied = ("order_id", "customer_id", "order_date", "amount", "status")
     assert direct_columns(found) == {

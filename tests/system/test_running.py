@@ -19,6 +19,7 @@ from tests.system.catalogue import (
     Catalogue,
     edges,
     file_dataset,
+    output_job,
     patched_paths,
     spark_job,
     task_job,
@@ -37,8 +38,9 @@ def wait_until(condition: Callable[[], object], run: Future[DagTest]) -> None:
 
 
 def patches(sink: Path) -> list[Any]:
-    """Return the patches of the query's edges that have arrived."""
-    return Catalogue.of_folder(sink).all(QUERY, "dataJobInputOutput", "PATCH")
+    """Return the patches of the edges of the query's output that have arrived."""
+    job = output_job(QUERY, file_dataset(sink.parent / "paid"))
+    return Catalogue.of_folder(sink).all(job, "dataJobInputOutput", "PATCH")
 
 
 def run_of_query(catalogue: Catalogue) -> set[str]:
@@ -69,7 +71,7 @@ def test_the_lineage_of_a_stream_is_delivered_while_it_runs(
     read, written = file_dataset(tmp_path / "arrivals"), file_dataset(tmp_path / "paid")
     paths = {
         path
-        for added in running.all(QUERY, "dataJobInputOutput", "PATCH")
+        for added in running.all(output_job(QUERY, written), "dataJobInputOutput", "PATCH")
         for path in patched_paths(added)
     }
     assert {f"/inputDatasetEdges/{read}", f"/outputDatasetEdges/{written}"} <= paths
@@ -131,7 +133,8 @@ def test_a_task_that_times_out_reports_what_its_job_had_done(hard_times: DagTest
     assert report["pending"] == 0
     assert report["outputs"] == [hard_times.dataset("second")]
     assert catalogue.all(spark_job(DAG, "timed_out"), "dataJobInputOutput") == []
-    (operations,) = catalogue.all(spark_job(DAG, "timed_out"), "dataJobInputOutput", "PATCH")
+    job = output_job(spark_job(DAG, "timed_out"), hard_times.dataset("second"))
+    (operations,) = catalogue.all(job, "dataJobInputOutput", "PATCH")
     assert f"/outputDatasetEdges/{hard_times.dataset('second')}" in patched_paths(operations)
     runs = {urn: catalogue.run_events(urn) for urn in catalogue.urns("dataProcessInstance")}
     of_the_task = [events for events in runs.values() if ("COMPLETE", 1, "FAILURE") in events]

@@ -18,6 +18,7 @@ from tests.system.catalogue import (
     TaskRunKey,
     file_dataset,
     instance,
+    output_job,
     patched_paths,
     spark_job,
 )
@@ -130,7 +131,8 @@ def test_what_spark_writes_after_its_task_was_killed_is_delivered(
         home.until(lambda: not running_submits(str(events)))
         assert home.spark_datahub("emit", **home.environment)[0] == 0
     catalogue = Catalogue.of_folder(sink)
-    (operations,) = catalogue.all(spark_job("orphaned", "killed"), "dataJobInputOutput", "PATCH")
+    job = output_job(spark_job("orphaned", "killed"), file_dataset(tmp_path / "first"))
+    (operations,) = catalogue.all(job, "dataJobInputOutput", "PATCH")
     assert f"/inputDatasetEdges/{file_dataset(tmp_path / 'first.csv')}" in patched_paths(operations)
     assert f"/outputDatasetEdges/{file_dataset(tmp_path / 'first')}" in patched_paths(operations)
     catalogue.assert_strict()
