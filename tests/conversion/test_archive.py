@@ -495,7 +495,7 @@ def test_the_pairs_of_a_backfill_are_those_of_the_last_complete_run(
         for number, writes in enumerate(nights)
         if writes != "failed"
     ]
-    expected = {(f"/{source}", f"/{output}") for source, output in pairs.split()}
+    expected = {(f"/{pair[0]}", f"/{pair[1]}") for pair in pairs.split()}
     assert held(*events) == (expected, {*removed})
 
 

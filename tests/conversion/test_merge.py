@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import parse_time_ms
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
-from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, merge_logs
+from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, queries_of_logs
 from airflow_provider_spark_datahub.conversion.spark_log.log import SparkLog
 from tests.cases import cases
 from tests.conversion import builders
@@ -54,7 +54,7 @@ RECORDED = ["batch-4.3.0", "streaming-3.5.9", "streaming-4.0.5", "streaming-4.3.
 
 
 def lost(logs: list[LoggedApplication], events: list[Json]) -> list[LostExecution]:
-    return merge_logs(folded(events).applications(), logs, {}, settings()).lost
+    return queries_of_logs(folded(events).applications(), logs, {}, settings()).lost
 
 
 def lost_in(log: list[Json], events: list[Json]) -> list[LostExecution]:

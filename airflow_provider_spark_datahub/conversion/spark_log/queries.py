@@ -245,7 +245,9 @@ class _Queries:
         planned = self._planned_inputs(plan, reported)
         names = {self._namer.name(dataset) for dataset in (*planned, *plan.outputs)}
         hides_some = plan.hides_some or len(planned) < len(plan.inputs)
-        around = set(chain.from_iterable(map(folders_around, planned)))
+        around: set[DatasetId] = set()
+        if hides_some and reported.inputs:
+            around.update(chain.from_iterable(map(folders_around, planned)))
         folders = {dataset._replace(name=dataset.name.rstrip("/")) for dataset in planned}
         inputs: _Datasets = {}
         for dataset, state in reported.inputs.items():
