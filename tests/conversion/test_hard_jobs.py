@@ -436,12 +436,6 @@ def test_a_refused_write_keeps_the_edges_of_earlier_runs() -> None:
     assert not job.patch_edges
 
 
-@pytest.mark.parametrize("recording", ["sigterm-3.5.9", "sigterm-4.3.0"])
-def test_a_stopped_driver_is_known_without_the_exit_of_spark_submit(recording: str) -> None:
-    conversion = converted(recording, ending=Ending())
-    assert [urn.rpartition("/")[2] for urn in conversion.outputs] == ["done,PROD)"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("word", ["password_changed_at", "token", "api_key"])
 def test_columns_that_are_named_like_secrets_have_the_same_lineage(word: str) -> None:
