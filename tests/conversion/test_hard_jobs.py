@@ -246,7 +246,7 @@ def test_the_report_names_what_the_log_does_not_show() -> None:
     assert [gap.rpartition("_")[2] for gap in refused] == ["1", "3", "16", "18", "24"]
     gaps = from_log("python_code-4.3.0").diagnostics.gaps
     assert any(
-        "Spark's event log names none for execution_13. In Spark's plan, the driver held the rows"
+        "Spark's event log reports none for execution_13. In Spark's plan, the driver held the rows"
         in g
         for g in gaps
     )
