@@ -26,6 +26,7 @@ from airflow_provider_spark_datahub.conversion.columns.facet import (
     ColumnId,
     DatasetColumns,
 )
+from airflow_provider_spark_datahub.conversion.datasets import Symlinks
 from airflow_provider_spark_datahub.conversion.events import APPLICATION
 from airflow_provider_spark_datahub.conversion.facets.run import PropertyLayers, RunDetails, _Layer
 from airflow_provider_spark_datahub.conversion.runs import effects
@@ -33,21 +34,20 @@ from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, re
 from airflow_provider_spark_datahub.conversion.runs.fold import (
     Application,
     DatasetState,
-    Fold,
     RunState,
 )
 from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, outer_runs
-from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, merge
+from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, queries_of_logs
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
     ColumnSource,
     Derivation,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.log import SqlExecution
-from airflow_provider_spark_datahub.conversion.spark_log.merge_query import QueryMerge
 from airflow_provider_spark_datahub.conversion.spark_log.plan_columns import (
     ExecutionColumns,
     WrittenColumns,
 )
+from airflow_provider_spark_datahub.conversion.spark_log.plan_edges import PlanEdges
 from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanNames
 from airflow_provider_spark_datahub.conversion.spark_log.plan_runs import PlanRun, PlanRuns
 from airflow_provider_spark_datahub.conversion.spark_log.plans import PlanDataset
@@ -124,14 +124,6 @@ def replaced(many: int) -> Callable[[], object]:
     )
 
 
-def spread(many: int) -> Callable[[], object]:
-    failed = [
-        run(index, job="shop.insert.t", outputs=[path("t")], failure="x") for index in range(many)
-    ]
-    created = [run(many + index, outputs=[path("t")], worked=False) for index in range(many)]
-    return lambda: effects.with_effects(application([*failed, *created]))
-
-
 def micro_batches(many: int) -> Callable[[], object]:
     batches = [
         run(
@@ -173,7 +165,7 @@ def lost(many: int) -> Callable[[], object]:
     }
     logged = LoggedApplication("app", executions=executions)
     reported = application([run(10**6, job="shop.x")])
-    return lambda: merge.merge_logs([reported], [logged], {}, LineageSettings())
+    return lambda: queries_of_logs([reported], [logged], {}, LineageSettings())
 
 
 def lost_edges(many: int) -> Callable[[], object]:
@@ -188,7 +180,7 @@ def lost_edges(many: int) -> Callable[[], object]:
     settings = LineageSettings()
 
     def add() -> Lineage:
-        (merged,) = merge.merge_logs([reported], [logged], {}, settings).applications
+        (merged,) = queries_of_logs([reported], [logged], {}, settings).applications
         namer = DatasetNamer(settings, {})
         return Lineage.of(merged.runs, namer, settings, Diagnostics(), with_gaps=True, has_log=True)
 
@@ -220,12 +212,12 @@ def plan_columns_of(
 ) -> Callable[[], object]:
     settings, logged = LineageSettings(), LoggedApplication("app")
     names, columns = PlanNames(logged, runs), ExecutionColumns([*written], {}, ())
-    plans = PlanRuns(logged, names, Fold(settings), settings)
-    queries = QueryMerge(names, DatasetNamer(settings, {}), settings)
+    plans = PlanRuns(logged, names, Symlinks(), settings)
+    edges = PlanEdges(names, DatasetNamer(settings, {}), settings)
     plan = PlanRun(
         [SqlExecution(0, "", "a plan", 0, 0, end_ms=0)], columns, {}, {}, plans.written(columns, {})
     )
-    return lambda: queries.merged({one.run_id: one for one in runs}, plan)
+    return lambda: [edges.added(one, plan) for one in runs]
 
 
 def file(name: str) -> PlanDataset:
@@ -252,11 +244,11 @@ def sources_of_edges(many: int) -> Callable[[], object]:
     edges = [ColumnEdge(("c",), (ColumnId(dataset, "c"),), "x") for dataset in read]
     outputs = {path("t"): DatasetState(columns=DatasetColumns.of(edges, ""))}
     touched = [(replace(run(0), outputs=outputs), [(dataset, str(dataset)) for dataset in read])]
-    return lambda: Evidence().properties(touched)
+    return lambda: Evidence().properties("input", touched)
 
 
 CASES = [
-    *(refused, replaced, spread, micro_batches, renamed, models, silent_queries, lost),
+    *(refused, replaced, micro_batches, renamed, models, silent_queries, lost),
     *(several_tables_of_one_insert, relations_of_databases, sources_of_edges, lost_edges),
 ]
 

@@ -55,18 +55,6 @@ def test_events_give_the_same_urns(case: str) -> None:
     assert {urn for _, urn in edges(both)} <= true
 
 
-@pytest.mark.parametrize("platforms", [{}, {"delta": "delta-lake"}])
-def test_a_delta_table_of_glue_that_is_only_written_is_in_glue(platforms: dict[str, str]) -> None:
-    # Of its writer's events, none names the catalogue.
-    conversion = converted(
-        "glue_delta", "events", "logs", without=b"arn:aws:glue:", catalog_platforms=platforms
-    )
-    assert expected_edges(TRUTH["glue_delta"]) <= edges(conversion.jobs)
-    assert {urn for _, urn in edges(conversion.jobs)} <= {
-        urn for _, urn in expected_edges(TRUTH["glue_delta"])
-    }
-
-
 @pytest.mark.parametrize(
     ("places", "instance"),
     [

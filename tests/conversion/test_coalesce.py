@@ -15,7 +15,6 @@ from tests.conversion.builders import (
     QUERY,
     Json,
     application,
-    dataset,
     event,
     file,
     file_urns,
@@ -23,8 +22,6 @@ from tests.conversion.builders import (
     only_job,
     query,
     schema,
-    symlink,
-    urn,
     whole_application,
 )
 from tests.conversion.recordings import column_pairs
@@ -223,15 +220,4 @@ def test_a_table_without_rows_was_written_if_a_query_within_wrote_it(part: str) 
     assert (file_urns("/t")[0] in job.lineage.outputs) == (part == "adaptive_spark_plan")
     assert any(gap.startswith("not written") for gap in job.diagnostics.gaps) != (
         part == "adaptive_spark_plan"
-    )
-
-
-def test_a_statement_with_several_inserts_writes_each_of_its_tables() -> None:
-    # OpenLineage only names what it reads.
-    statement = "FROM db.a INSERT INTO db.B SELECT x INSERT OVERWRITE TABLE `db`.`c` SELECT x"
-    source = dataset("file", "/wh/a", symlinks=symlink("file:/wh", "db.a"))
-    union = query(job="shop.union", inputs=[source], job_facets={"sql": {"query": statement}})
-    assert edges(only_job(whole_application(union))) == (
-        [urn("hive", "db.a")],
-        [urn("hive", f"db.{n}") for n in "bc"],
     )

@@ -203,13 +203,13 @@ def test_an_id_does_not_depend_on_the_rest_of_the_run() -> None:
 
 
 def test_outputs_of_one_name_in_two_environments_have_two_jobs() -> None:
-    options: Json = {
+    options = {
         "platform.s3.lake.env": "DEV",
         "platform.s3.eu.platform_instance": "eu",
     }
     outputs = [dataset(f"s3://{bucket}", "orders") for bucket in ("lake", "eu", "other")]
     events = application(*(([f"/{number}"], [each]) for number, each in enumerate(outputs)))
-    _, *of_each = split(events, **options)
+    _, *of_each = split(events, None, **options)
     assert len({job.urn for job in of_each}) == len(of_each) == 3
     for job in of_each:
         (output,) = job.outputs
@@ -239,7 +239,7 @@ def test_a_failed_run_leaves_the_pairs_of_the_complete_one_before_it() -> None:
 
 @pytest.mark.parametrize("is_mapped", [False, True])
 def test_jobs_that_always_add_keep_what_reaches_no_write(is_mapped: bool) -> None:
-    options: Json = {} if is_mapped else {"use_patch": True}
+    options: dict[str, Any] = {} if is_mapped else {"use_patch": True}
     job = only_job(application((["/a"], ["/x"]), (["/c"], [])), **options)
     job.is_shared = is_mapped
     found = data_jobs_of(job, settings(**options))

@@ -345,11 +345,6 @@ def test_writes_reads_and_merges_have_one_urn(platforms: Json, with_log: bool) -
     )
 
 
-def test_the_log_shows_the_format_of_a_table_that_is_only_copied_into_files() -> None:
-    # No event of the copy says that the table is Delta's.
-    assert tables(converted("into_files", ONLY_DELTA, with_log=True)) == ({DELTA, PARQUET}, set())
-
-
 def test_without_the_setting_all_are_tables_of_hive() -> None:
     for name, outputs in (("into_files", set[str]()), ("into_tables", {urn("hive", "default.dt")})):
         for with_log in (False, True):

@@ -119,7 +119,7 @@ def table(name: str, **facets: Any) -> Json:
     )
 
 
-def test_the_source_says_whether_an_event_a_statement_or_a_plan_names_the_dataset() -> None:
+def test_the_source_says_whether_an_event_or_a_plan_names_the_dataset() -> None:
     statement = {
         "sql": {"query": "INSERT INTO db.t SELECT (SELECT max(x) AS m FROM db.u) AS m, y FROM db.v"}
     }
@@ -135,7 +135,7 @@ def test_the_source_says_whether_an_event_a_statement_or_a_plan_names_the_datase
     )
     properties = edge_properties(only_job(events, capture_evidence=True))
     sources = {edge: found["source"] for edge, found in properties.items()}
-    assert sources == {"<db.u": "STATEMENT", "<db.v": "EVENT", ">db.t": "EVENT", ">db.u": "EVENT"}
+    assert sources == {"<db.v": "EVENT", ">db.t": "EVENT", ">db.u": "EVENT"}
 
     logged = from_log(log_events("hive_tables-4.3.0"), capture_evidence=True)
     assert {found["source"] for job in logged.jobs for found in edge_properties(job).values()} == {

@@ -16,7 +16,7 @@ from airflow_provider_spark_datahub.conversion.diagnostics import LostExecution
 from airflow_provider_spark_datahub.conversion.events import parse_time_ms
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
-from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, merge_logs
+from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, queries_of_logs
 from airflow_provider_spark_datahub.conversion.spark_log.log import SparkLog
 from tests.cases import cases
 from tests.conversion import builders
@@ -54,7 +54,7 @@ RECORDED = ["batch-4.3.0", "streaming-3.5.9", "streaming-4.0.5", "streaming-4.3.
 
 
 def lost(logs: list[LoggedApplication], events: list[Json]) -> list[LostExecution]:
-    return merge_logs(folded(events).applications(), logs, {}, settings()).lost
+    return queries_of_logs(folded(events).applications(), logs, {}, settings()).lost
 
 
 def lost_in(log: list[Json], events: list[Json]) -> list[LostExecution]:
@@ -386,9 +386,9 @@ def test_other_tables_have_no_name_if_events_show_several_platforms() -> None:
     assert lost.reason.endswith("the plan names tables that no event names: sales.src, sales.new")
 
 
-def test_the_partition_that_a_lost_write_reads_of_its_own_table_is_no_input() -> None:
+def test_a_lost_write_that_reads_a_partition_of_its_own_table_has_it_as_an_input() -> None:
     conversion = converted(reported([], [table("t")]), insert("t", "t"))
-    assert (conversion.inputs, conversion.outputs) == ([], [urn("hive", "sales.t")])
+    assert conversion.inputs == conversion.outputs == [urn("hive", "sales.t")]
 
 
 def test_a_log_ahead_of_all_events_changes_nothing() -> None:

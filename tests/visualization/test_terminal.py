@@ -63,8 +63,8 @@ def test_a_job_follows_those_that_write_its_inputs() -> None:
 
 def test_each_output_of_a_job_has_what_it_comes_from() -> None:
     raw, codes, silver, gold = map(dataset, ("raw", "codes", "silver", "gold"))
-    proposals = job_of_writes("daily", ([silver, codes], [gold], []), ([raw], [silver], []))
-    lines = [line.rstrip() for line in shown(proposals, 60).splitlines()[2:]]
+    job = job_of_writes("daily", ([silver, codes], [gold], []), ([raw], [silver], []))
+    lines = [line.rstrip() for line in shown(job, 60).splitlines()[2:]]
     assert lines == [
         "daily 1/2",
         "  reads   hive raw",

@@ -206,11 +206,12 @@ class _Queries:
             for run in runs:
                 if run.outputs:
                     self._runs[run.run_id] = _refused(run, has_failed=bool(root.failure))
-        elif plan.ended_well and any(part.plan for part in plan.parts):
+        elif plan.ended_well:
             first = next((run for run in runs if run.outputs), runs[0])
-            for run in runs:
-                self._runs[run.run_id] = structs.replace(run, inputs={}, outputs={})
-            self._runs[first.run_id] = self._query(plan, _joined(first, runs))
+            if any(part.plan for part in plan.parts):
+                for run in runs:
+                    self._runs[run.run_id] = structs.replace(run, inputs={}, outputs={})
+                self._runs[first.run_id] = self._query(plan, _joined(first, runs))
             if any(part.worked for part in plan.parts):
                 # Whether a command without any job was refused, only events say.
                 self._decided.add(first.run_id)
@@ -245,7 +246,9 @@ class _Queries:
         planned = self._planned_inputs(plan, reported)
         names = {self._namer.name(dataset) for dataset in (*planned, *plan.outputs)}
         hides_some = plan.hides_some or len(planned) < len(plan.inputs)
-        around = set(chain.from_iterable(map(folders_around, planned)))
+        around: set[DatasetId] = set()
+        if hides_some and reported.inputs:
+            around.update(chain.from_iterable(map(folders_around, planned)))
         folders = {dataset._replace(name=dataset.name.rstrip("/")) for dataset in planned}
         inputs: _Datasets = {}
         for dataset, state in reported.inputs.items():
