@@ -23,9 +23,9 @@ from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
     HeldColumn,
     Sources,
     column_id,
+    columns_of,
     kind_of,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.expressions import columns_of
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CHECKPOINT,
     CLONE,
