@@ -192,11 +192,6 @@ class SqlExecution:
             *([("end", self.end_ms)] if self.end_ms is not None else []),
         }
 
-    @staticmethod
-    def paths_of_rdds(parts: Iterable[SqlExecution]) -> dict[str, None]:
-        """Return the paths of files whose rows an execution and its parts read through RDDs."""
-        return {path: None for part in parts for path in part.rdd_paths}
-
 
 @dataclass(slots=True)
 class LoggedApplication:

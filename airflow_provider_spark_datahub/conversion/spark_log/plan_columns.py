@@ -10,12 +10,10 @@ import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from operator import eq
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from airflow_provider_spark_datahub.conversion.facets.dataset import RESERVED_COLUMNS
-from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
     ColumnGraph,
     ColumnSource,
@@ -85,8 +83,7 @@ class ExecutionColumns(NamedTuple):
         none for constants.
     :param complete: sinks whose columns are all resolved.
     :param held: datasets behind the checkpoints that it reads.
-    :param unknown: what hides a dataset in the plans, or may hide one, for people: leaves, and
-        commands.
+    :param unknown: leaves that hide a dataset in the plans, or may hide one, for people.
     """
 
     written: list[tuple[PlanDataset, WrittenColumns]]
@@ -147,11 +144,7 @@ class PlanColumns:
             sinks.resolved,
             sinks.complete,
             (*visitor.held,),
-            # A part of the execution may name the target of the command around it.
-            (
-                *visitor.unknown,
-                *(reason for tree in trees if not written for reason in tree.hidden_targets()),
-            ),
+            (*visitor.unknown,),
         )
 
     def _keep(self, checkpoint: _Checkpoint) -> None:
@@ -181,14 +174,6 @@ class _VisitedTree(NamedTuple):
 
     def _of(self, place: int) -> tuple[str, ...]:
         return tuple(self.outputs[list(self.nodes)[place]] or ()) if len(self.nodes) > place else ()
-
-    def hidden_targets(self) -> Iterator[str]:
-        """Yield the commands that do not show what they change, for people."""
-        hidden = (node for node in self.nodes.values() if node.hides_target())
-        return (
-            f"the plan does not show what the command changes ({redact_text(node.head)})"
-            for node in hidden
-        )
 
     @property
     def output(self) -> tuple[str, ...]:
@@ -374,13 +359,7 @@ class _Visitor:
 
     def _learn_rdd(self, node: Node) -> None:
         rdd = _RDD_OF_CHECKPOINT.search(node.body)
-        ids = tuple(self.graph.ids_of(node.listed("Output")) or ()) if rdd is not None else ()
-        if rdd is not None and ids not in self._checkpoints and rdd[0] not in self._rdds:
-            # Some columns of a set operation, or of distinct rows, have other ids than in its plan.
-            near = [
-                one for one in self._checkpoints if len(one) == len(ids) and any(map(eq, one, ids))
-            ]
-            ids = near[0] if len(near) == 1 else ()
+        ids = tuple(self.graph.ids_of(node.listed("Output")) or ())
         if rdd is not None and self._checkpoints.get(ids):
             self._rdds[rdd[0]] = ids
 

@@ -42,9 +42,9 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     JDBC_CATALOG,
     KAFKA,
     RELATIVE,
-    Plan,
     PlanDataset,
     PlanDatasets,
+    nodes_of,
     place_of,
 )
 
@@ -304,10 +304,11 @@ class PlanNames:
     @cached_property
     def _tables(self) -> set[tuple[str, str]]:
         """The names of tables in plans, each with the class of its catalogue."""
-        plans = [execution.plan for execution in self._logged.executions.values()]
-        return {
-            (one.catalog_class, one.table) for plan in plans for one in PlanDatasets.of([plan]).all
-        }
+        return {(one.catalog_class, one.table) for one in PlanDatasets.of(self._plans).all}
+
+    @property
+    def _plans(self) -> list[str]:
+        return [execution.plan for execution in self._logged.executions.values()]
 
     def _session_table(self, named: PlanDataset) -> _NamedDataset | None:
         warehouse, locations = self._places
@@ -348,8 +349,8 @@ class PlanNames:
         """
         warehouse = self._properties.get("spark.sql.warehouse.dir", "").rstrip("/")
         locations: dict[str, str] = {}
-        for execution in self._logged.executions.values():
-            for dataset in PlanDatasets.of([execution.plan]).all:
+        for plan in self._plans:
+            for dataset in PlanDatasets.of([plan]).all:
                 if dataset.table and dataset.path:
                     location = _table_path(dataset.path)
                     locations.setdefault(session_table(dataset.table, self._properties), location)
@@ -359,11 +360,7 @@ class PlanNames:
     @cached_property
     def delta_tables(self) -> set[DatasetId | str]:
         """Locations of the Delta tables that the plans show, and names of those that they create."""
-        plans = [
-            execution.plan
-            for execution in self._logged.executions.values()
-            if "elta" in execution.plan
-        ]
+        plans = [plan for plan in self._plans if "elta" in plan]
         paths = {
             location_of(path, self._default_fs) for plan in plans for path in _delta_paths(plan)
         }
@@ -371,22 +368,13 @@ class PlanNames:
 
     def change_feeds(self) -> set[DatasetId]:
         """Return the Delta tables whose changes the application reads."""
-        plans = [
-            execution.plan
-            for execution in self._logged.executions.values()
-            if "_change_type" in execution.plan
-        ]
-        scans = (
-            node
-            for plan in plans
-            for node in Plan.of(plan).nodes
-            if node.columns_beside_files() == CHANGE_COLUMNS
-        )
+        plans = [plan for plan in self._plans if "_change_type" in plan]
+        scans = [node for node in nodes_of(plans) if node.columns_beside_files() == CHANGE_COLUMNS]
         return {
-            _dataset_of(one.path, self._default_fs)
-            for node in scans
-            for one in node.sources()
-            if one.path
+            _dataset_of(source.path, self._default_fs)
+            for scan in scans
+            for source in scan.sources()
+            if source.path
         }
 
     def _uri(self, warehouse: str) -> str:
