@@ -53,7 +53,6 @@ _LISTS_ITS_COLUMNS = frozenset(
 _ACTIONS = "actions: ["
 _ACTION = re.compile(r"`(?P<column>[^`]+)` = ")
 _RDD_OF_CHECKPOINT = re.compile(rf"RDD\[\d+\] at \w*{CHECKPOINT}")
-_CTE = re.compile(r"(?P<id>\d+), ")
 _HIDDEN_COLUMNS = RESERVED_COLUMNS | {"__row_operation"}
 """Names of columns that Iceberg adds to a scan, and Spark to the rows that a statement changes."""
 # Commands of data sources that write through another execution.
@@ -161,15 +160,10 @@ _Ids = list[str] | None
 
 
 class _VisitedTree(NamedTuple):
-    """A tree of a plan, with the ids of each node's output columns by the node's number.
-
-    :param is_logical: it shows a command with the query as it was written, which another plan
-        executes.
-    """
+    """A tree of a plan, with the ids of each node's output columns by the node's number."""
 
     nodes: dict[int, Node]
     is_subquery: bool
-    is_logical: bool
     outputs: dict[int, _Ids]
 
     def _of(self, place: int) -> tuple[str, ...]:
@@ -218,7 +212,6 @@ class _Visitor:
         self._checkpoints, self._rdds, self._has_parts = checkpoints, rdds, has_parts
         self._batches: list[tuple[list[str], list[str]]] = []
         self._scope: dict[str, str] = {}
-        self._queries: dict[str, list[str]] = {}
 
     def visit(self, tree: Tree) -> _VisitedTree:
         """Follow the columns through a tree."""
@@ -255,7 +248,7 @@ class _Visitor:
         self._scope |= self.graph.scope
         self.graph.scope = self._scope
         name, subquery_id = tree.subquery
-        visited = _VisitedTree(tree.nodes, bool(subquery_id), is_logical, outputs)
+        visited = _VisitedTree(tree.nodes, bool(subquery_id), outputs)
         if subquery_id and visited.output:
             self.graph.names[subquery_id] = name
             self.graph.derive(subquery_id, visited.output[:1], Derivation.IDENTITY)
@@ -333,18 +326,14 @@ class _Visitor:
         return inputs[-1] if inputs and not node.is_code() else None
 
     def _first_list(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        return (
-            self.graph.ids_of(node.lists[0])
-            if node.lists
-            else self._unchanged(node, inputs, listed)
-        )
+        if node.lists:
+            return self.graph.ids_of(node.lists[0])
+        return self._unchanged(node, inputs, listed)
 
     def _last_list(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        return (
-            self.graph.ids_of(node.lists[-1])
-            if node.lists
-            else self._unchanged(node, inputs, listed)
-        )
+        if node.lists:
+            return self.graph.ids_of(node.lists[-1])
+        return self._unchanged(node, inputs, listed)
 
     def _scan(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         """Find the execution of this application that made rows which the plan reads as they are,
@@ -413,9 +402,9 @@ class _Visitor:
 
     def _window(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         given = self._unchanged(node, inputs, listed)
-        return (
-            [*given, *(self.graph.ids_of(node.lists[0]) or ())] if given and node.lists else given
-        )
+        if given and node.lists:
+            return [*given, *(self.graph.ids_of(node.lists[0]) or ())]
+        return given
 
     def _expand(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         """Derive the columns of a node that makes several rows of one from the expressions of each
@@ -428,14 +417,6 @@ class _Visitor:
                 self.graph.derive_from(column, expression)
                 if len(of_columns) != len(output or ()):
                     self.graph.hide(column)
-        return output
-
-    def _common_query(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        """Define a part of a query that WITH names, or derive the columns of a reference to it."""
-        output = self._first_list(node, inputs, listed)
-        definition = _CTE.match(node.arguments)
-        if definition is not None and output:
-            self.graph.align(output, [self._queries.setdefault(definition["id"], output)])
         return output
 
     def _cached(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
@@ -454,15 +435,18 @@ class _Visitor:
         inputs = inputs[-2:]
         if _ONE_SIDED.search(f"{node.head}\n{node.body}"):
             return inputs[0] if inputs else None
-        known = [columns for columns in inputs if columns is not None]
-        return (
-            [column for columns in known for column in columns]
-            if len(known) == len(inputs)
-            else None
-        )
+        columns: list[str] = []
+        for side in inputs:
+            if side is None:
+                return None
+            columns += side
+        return columns
 
     _VISITS: ClassVar[dict[str, Callable[[_Visitor, Node, list[_Ids], _Ids], _Ids]]] = {
-        **dict.fromkeys(("Project", "LogicalRelation", "HiveTableRelation"), _first_list),
+        **dict.fromkeys(
+            ("Project", "LogicalRelation", "HiveTableRelation", "CTERelationDef", "CTERelationRef"),
+            _first_list,
+        ),
         **dict.fromkeys(("Aggregate", "TakeOrderedAndProject"), _last_list),
         **dict.fromkeys(("MapInPandas", "MapInArrow", "PythonMapInArrow"), _last_list),
         **dict.fromkeys(("FlatMapGroupsInPandas", "FlatMapCoGroupsInPandas"), _last_list),
@@ -472,7 +456,6 @@ class _Visitor:
         **dict.fromkeys(("ArrowAggregatePython", "AggregateInPandas"), _python_aggregate),
         **dict.fromkeys(("Window", "WindowInPandas", "ArrowWindowPython"), _window),
         **dict.fromkeys(("Expand", MERGE_ROWS), _expand),
-        **dict.fromkeys(("CTERelationDef", "CTERelationRef"), _common_query),
         "InMemoryRelation": _cached,
         "Union": _union,
         "UnionLoop": _loop,
@@ -501,7 +484,6 @@ class _Sinks:
             }
         self.resolved: dict[PlanDataset, frozenset[str]] = {}
         self._unclear: dict[PlanDataset, set[str]] = {}
-        self._executed: dict[PlanDataset, WrittenColumns] = {}
 
     @property
     def complete(self) -> frozenset[PlanDataset]:
@@ -532,16 +514,7 @@ class _Sinks:
             if output is None and _HIDES_ITS_QUERY.fullmatch(node.kind):
                 output = self._rows
             for sink in node.sinks():
-                if tree.is_logical and len(self._executed) == 1:
-                    # The command and the execution of its query write the same rows: a table, and
-                    # files in its place.
-                    [(executed, written)] = self._executed.items()
-                    self.resolved[sink] = self.resolved.get(executed, frozenset())
-                    self._unclear[sink] = self._unclear.get(executed, set())
-                else:
-                    written = self._written_to(sink, node, output)
-                    self._executed |= {} if tree.is_logical else {sink: written}
-                yield sink, written
+                yield sink, self._written_to(sink, node, output)
 
     def _written_to(
         self, sink: PlanDataset, node: Node, output: list[str] | None
@@ -625,23 +598,17 @@ def _computed_by_database(node: Node, output: Sequence[str]) -> dict[str, str]:
 
     The database gives what it groups by, then its aggregates.
     """
-    pushed = {found["kind"]: split_items(found["columns"]) for found in _PUSHED.finditer(node.body)}
+    pushed = {match["kind"]: split_items(match["columns"]) for match in _PUSHED.finditer(node.body)}
     aggregates = pushed.get("Aggregates")
     if not aggregates or node.relation() is not None:
         return {}
     groups = pushed.get("GroupByExpressions", [])
-    expressions = (
-        [*groups, *aggregates]
-        if len(groups) + len(aggregates) == len(output)
-        else [""] * len(output)
-    )
-    found = [
-        (column, _AGGREGATE.fullmatch(item))
-        for column, item in zip(output, expressions, strict=True)
-    ]
-    plain = {column for column, item in zip(output, expressions, strict=True) if item in groups}
-    return {
-        column: aggregate["column"] if aggregate else ""
-        for column, aggregate in found
-        if column not in plain
-    }
+    expressions = [*groups, *aggregates]
+    if len(expressions) != len(output):
+        expressions = [""] * len(output)
+    computed = {}
+    for column, expression in zip(output, expressions, strict=True):
+        if expression not in groups:
+            aggregate = _AGGREGATE.fullmatch(expression)
+            computed[column] = aggregate["column"] if aggregate is not None else ""
+    return computed
