@@ -177,10 +177,8 @@ class ColumnGraph:
             if named is not None:
                 self.names.setdefault(named["id"], named["name"])
                 # Java objects hide the columns that they were made of.
-                is_alias = alias and node.kind != "SerializeFromObject"
-                aliases += (
-                    [(self.scope.get(named["id"], named["id"]), expression)] if is_alias else []
-                )
+                if alias and node.kind != "SerializeFromObject":
+                    aliases.append((self.scope.get(named["id"], named["id"]), expression))
         for place, (function, attribute) in enumerate(
             zip(node.listed("Functions") or (), attributes or (), strict=False)
         ):
@@ -231,7 +229,7 @@ class ColumnGraph:
     ) -> None:
         """Derive a column, and the fields of it, from the values that it may have."""
         self._derive_columns(column, values, max(kind, kind_of(values)))
-        self._derive_fields(column, values, kind, depth)
+        self.derive_fields(column, values, kind, depth)
 
     def _derive_columns(self, column: str, values: list[Value], kind: Derivation) -> None:
         self.derive(column, columns_of(values), kind)
@@ -244,7 +242,9 @@ class ColumnGraph:
         if column not in self._kept:
             self._deciding.setdefault(column, {}).update(dict.fromkeys(below))
 
-    def derive(self, column: str, below: Iterable[str], kind: Derivation) -> None:
+    def derive(
+        self, column: str, below: Iterable[str], kind: Derivation = Derivation.IDENTITY
+    ) -> None:
         """Derive a column from others: from none if it is constant."""
         if column in self._kept:
             return
@@ -278,7 +278,7 @@ class ColumnGraph:
 
     def hide(self, column: str) -> None:
         """Record that the plans do not show all sources of a column."""
-        self.derive(column, [LEFT_OUT], Derivation.IDENTITY)
+        self.derive(column, [LEFT_OUT])
 
     def unite(self, first: list[str], others: Iterable[list[str] | None]) -> list[str]:
         """Return the columns of a union, which have the ids of those of its first part."""
@@ -289,8 +289,8 @@ class ColumnGraph:
         ]
         for column, *below in zip(output, first, *others, strict=True):
             self.names[column] = self.names.get(below[0], "")
-            self.derive(column, below, Derivation.IDENTITY)
-            self._derive_fields(column, list(map(Value.of, below)), Derivation.IDENTITY)
+            self.derive(column, below)
+            self.derive_fields(column, list(map(Value.of, below)))
         self.scope = self.scope | dict(zip(map(column_id, first), output, strict=True))
         return output
 
@@ -302,8 +302,8 @@ class ColumnGraph:
             if output and columns and len(columns) == len(output):
                 for column, below in zip(output, columns, strict=True):
                     if column != below:
-                        self.derive(column, [below], Derivation.IDENTITY)
-                        self.derive_fields(column, below)
+                        self.derive(column, [below])
+                        self.derive_fields(column, [Value.of(below)])
         return output
 
     def origins(self, column: str) -> Sources:
@@ -347,10 +347,6 @@ class ColumnGraph:
             for step in self.path(column)
         )
 
-    def derive_fields(self, column: str, struct: str) -> None:
-        """Derive the fields of a column from those of the struct that it is."""
-        self._derive_fields(column, [Value.of(struct)], Derivation.IDENTITY)
-
     def generate(self, generator: str, columns: list[str]) -> None:
         """Derive the columns of a generator: all from all of its arguments, unless it shows the
         rows that it makes.
@@ -371,10 +367,14 @@ class ColumnGraph:
         for column in columns:
             self._derive_columns(column, values, Derivation.TRANSFORMATION)
         if len(columns) == 1:
-            self._derive_fields(columns[0], values, Derivation.IDENTITY)
+            self.derive_fields(columns[0], values)
 
-    def _derive_fields(
-        self, column: str, values: list[Value], kind: Derivation, depth: int = 0
+    def derive_fields(
+        self,
+        column: str,
+        values: list[Value],
+        kind: Derivation = Derivation.IDENTITY,
+        depth: int = 0,
     ) -> None:
         """Derive the fields of a column of structs, as far as the values that it may have show
         them.

@@ -187,10 +187,10 @@ class SqlExecution:
     @property
     def moments(self) -> set[Moment]:
         """Return when it began and ended."""
-        return {
-            ("start", self.start_ms),
-            *([("end", self.end_ms)] if self.end_ms is not None else []),
-        }
+        moments = {("start", self.start_ms)}
+        if self.end_ms is not None:
+            moments.add(("end", self.end_ms))
+        return moments
 
 
 @dataclass(slots=True)

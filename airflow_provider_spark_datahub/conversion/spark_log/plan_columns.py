@@ -20,6 +20,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
     Derivation,
     HeldColumn,
     Sources,
+    Value,
     column_id,
     columns_of,
     kind_of,
@@ -46,7 +47,9 @@ _ONE_SIDED = re.compile(r"\A(?:Except|Intersect)\b|\bLeft(?:Semi|Anti)\b(?!#)")
 # Commands whose last argument lists the columns of the target.
 _LISTS_ITS_COLUMNS = frozenset(
     {
-        *("InsertIntoHadoopFsRelationCommand", "InsertIntoHiveTable", "InsertIntoHiveDirCommand"),
+        "InsertIntoHadoopFsRelationCommand",
+        "InsertIntoHiveTable",
+        "InsertIntoHiveDirCommand",
         "CreateDataSourceTableAsSelectCommand",
     }
 )
@@ -251,9 +254,9 @@ class _Visitor:
         visited = _VisitedTree(tree.nodes, bool(subquery_id), outputs)
         if subquery_id and visited.output:
             self.graph.names[subquery_id] = name
-            self.graph.derive(subquery_id, visited.output[:1], Derivation.IDENTITY)
+            self.graph.derive(subquery_id, visited.output[:1])
             # Spark merges subqueries of the same table into one that gives a struct.
-            self.graph.derive_fields(subquery_id, visited.output[0])
+            self.graph.derive_fields(subquery_id, [Value.of(visited.output[0])])
         return visited
 
     def link_micro_batch(self, given: Sequence[str]) -> None:
@@ -300,7 +303,7 @@ class _Visitor:
             _HIDDEN_COLUMNS if node.head.startswith("BatchScan") else node.columns_beside_files()
         )
         for column in output if node.head in CONSTANT else ():
-            self.graph.derive(column, (), Derivation.IDENTITY)
+            self.graph.derive(column, ())
         for column in output if any(node.unclear_paths()) else ():
             self.graph.hide(column)
         for dataset in (*node.sources(), *([relation] if relation else [])):
@@ -315,7 +318,7 @@ class _Visitor:
                         self.graph.hide(column)
                 elif name in hidden:
                     # OpenLineage may take it for a column of the dataset.
-                    self.graph.derive(column, (), Derivation.IDENTITY)
+                    self.graph.derive(column, ())
                 else:
                     self.graph.sources.setdefault(column, {})[ColumnSource(dataset, name)] = None
 
@@ -390,7 +393,7 @@ class _Visitor:
             for item, call in product(node.lists[-1], node.lists[1]):
                 # The result of the call total(amount#2)#84 is total(amount#2)#84#85.
                 result = item.removeprefix(call).partition(" ")[0] if item.startswith(call) else ""
-                self.graph.derive(result.removeprefix("#"), [id_of(call)], Derivation.IDENTITY)
+                self.graph.derive(result.removeprefix("#"), [id_of(call)])
         return self._last_list(node, inputs, listed)
 
     def _derive_calls(self, calls: Iterable[tuple[str, str]], kind: Derivation) -> None:

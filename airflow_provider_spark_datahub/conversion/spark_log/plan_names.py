@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import takewhile
+from itertools import product, takewhile
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -215,12 +215,10 @@ class PlanNames:
         settings = self._settings_of(catalog)
         if settings[""] == JDBC_CATALOG:
             database = _POSTGRES.match(settings[".url"])
-            host = f"postgres://{database['host'].lower()}" if database is not None else ""
-            return (
-                _NamedDataset(dataset_id(host, f"{database['name']}.{rest}"))
-                if database is not None
-                else None
-            )
+            if database is None:
+                return None
+            host = f"postgres://{database['host'].lower()}"
+            return _NamedDataset(dataset_id(host, f"{database['name']}.{rest}"))
         # Iceberg's metadata tables, such as db.orders.snapshots, are read from the table.
         table, is_iceberg = (
             table_and_selector(rest, "")[0],
@@ -285,16 +283,10 @@ class PlanNames:
         if len(catalogs) > 1:
             # Elsewhere, plans name tables of the same instance with their catalogue.
             full_names = {table for _, table in self._tables}
-            tables = (
-                [table for of, table in self._tables if of == named.catalog_class]
-                if instance
-                else [named.table]
-            )
-            found = [
-                [one for one in catalogs if f"{one}.{table}" in full_names] for table in tables
-            ]
-            catalogs = [*{one[0] for one in found if len(one) == 1}]
-            return f"{catalogs[0]}.{named.table}" if len(catalogs) == 1 else ""
+            tables = [table for of, table in self._tables if instance and of == named.catalog_class]
+            names = product(catalogs, tables or [named.table])
+            found = {catalog for catalog, table in names if f"{catalog}.{table}" in full_names}
+            return f"{found.pop()}.{named.table}" if len(found) == 1 else ""
         return (
             f"{catalogs[0]}.{named.table}"
             if catalogs and catalogs != ["spark_catalog"]

@@ -210,14 +210,13 @@ CONSTANT = frozenset(
 # Leaves without rows that are stored, and those whose rows are another node's.
 REUSED = re.compile(r"Reused\w+ \[Reuses operator id: (?P<number>\d+)\]")
 _NO_DATASET = (CONSTANT - {"LocalTableScan"}) | {
-    *(
-        "ReusedExchange",
-        "ReusedSubquery",
-        "SubqueryAdaptiveBroadcast",
-        "CTERelationRef",
-        "UnionLoopRef",
-    ),
-    *("AdaptiveSparkPlan", "Scan ExistingRDD mergeMaterializedSource"),
+    "ReusedExchange",
+    "ReusedSubquery",
+    "SubqueryAdaptiveBroadcast",
+    "CTERelationRef",
+    "UnionLoopRef",
+    "AdaptiveSparkPlan",
+    "Scan ExistingRDD mergeMaterializedSource",
 }
 # Rows of Delta's transaction log, and the initial state of a stateful operator that has none.
 _READS_NO_DATA = re.compile(
