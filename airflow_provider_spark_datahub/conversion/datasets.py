@@ -212,24 +212,22 @@ def _is_changelog(facets: Facets) -> bool:
 # org.apache.iceberg.MetadataTableType
 METADATA_TABLES = frozenset(
     {
-        *(
-            "all_data_files",
-            "all_delete_files",
-            "all_entries",
-            "all_files",
-            "all_manifests",
-            "data_files",
-        ),
-        *(
-            "delete_files",
-            "entries",
-            "files",
-            "history",
-            "manifests",
-            "metadata_log_entries",
-            "partitions",
-        ),
-        *("position_deletes", "refs", "snapshots"),
+        "all_data_files",
+        "all_delete_files",
+        "all_entries",
+        "all_files",
+        "all_manifests",
+        "data_files",
+        "delete_files",
+        "entries",
+        "files",
+        "history",
+        "manifests",
+        "metadata_log_entries",
+        "partitions",
+        "position_deletes",
+        "refs",
+        "snapshots",
     }
 )
 # org.apache.iceberg.spark.SparkCatalog

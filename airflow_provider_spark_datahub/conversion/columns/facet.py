@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, structs
@@ -296,10 +296,6 @@ class _Field(msgspec.Struct, gc=False, rename="camel"):
     input_fields: list[_Input] = []
 
 
-class _WireField(msgspec.Struct, gc=False, rename="camel"):
-    input_fields: list[Raw] = []
-
-
 class _WireFacet(msgspec.Struct, gc=False):
     fields: Mapping[str, Raw] = {}
     dataset: list[_Input] = []
@@ -307,7 +303,6 @@ class _WireFacet(msgspec.Struct, gc=False):
 
 _decode_facet = msgspec.json.Decoder(_WireFacet).decode
 _decode_field = msgspec.json.Decoder(_Field).decode
-_decode_wire_field = msgspec.json.Decoder(_WireField).decode
 
 
 def _decoded(lineage: bytes) -> tuple[dict[str, list[_Input]], list[_Input], int]:
@@ -325,23 +320,18 @@ def _decoded(lineage: bytes) -> tuple[dict[str, list[_Input]], list[_Input], int
     fields: dict[str, list[_Input]] = {}
     pairs = left_out = 0
     for name, text in in_time(facet.fields.items()):
-        # Most facets are far below the limit, so that their columns need not be counted.
-        if pairs + len(text) // _SHORTEST_INPUT > MAX_READ_PAIRS and (
-            pairs + (more := len(_inputs_of(text, _decode_wire_field))) > MAX_READ_PAIRS
-        ):
-            left_out += more
+        inputs = _inputs_of(text)
+        if pairs + len(inputs) > MAX_READ_PAIRS:
+            left_out += len(inputs)
         else:
-            fields[name] = _inputs_of(text, _decode_field)
-            pairs += len(fields[name])
+            fields[name] = inputs
+            pairs += len(inputs)
     return fields, facet.dataset, left_out
 
 
-_SHORTEST_INPUT = len("{},")
-
-
-def _inputs_of(text: Raw, decode: Callable[[Raw], _Field | _WireField]) -> list[Any]:
+def _inputs_of(text: Raw) -> list[_Input]:
     try:
-        return decode(text).input_fields
+        return _decode_field(text).input_fields
     except NOT_DECODABLE:
         return _tolerant_inputs(as_object(text).get("inputFields"))
 

@@ -42,10 +42,6 @@ class StatementError(ValueError):
     """Statement without certain column lineage; the message says why."""
 
 
-class _NoSqlglotError(StatementError):
-    """sqlglot is not installed."""
-
-
 class Allowance(msgspec.Struct):
     """Number of characters that may still be parsed of an application's statements."""
 
@@ -79,39 +75,29 @@ def _depth(opens: Iterable[bool]) -> int:
     return most
 
 
-class Table(msgspec.Struct, frozen=True):
-    """Dataset with its columns, in their order."""
-
-    dataset: DatasetId
-    columns: tuple[str, ...]
-
-
-# Finds a table by its name in a statement, without quotes: ``catalog.database.table``, or a path
-# behind its format.
-_Resolve = Callable[[str], Table | None]
-
-
-# Source columns by column of the target; none for constants.
+# Source columns by column of a query; none for constants.
 _Sources = dict[str, tuple[ColumnId, ...]]
 
 
 @contextmanager
-def _parser(statement: str, allowance: Allowance) -> Iterator[Callable[..., Any]]:
-    """Return a context with sqlglot's parser, whose errors are all :class:`StatementError`."""
-    allowance.take(statement)
+def _parsed(relation: str, dialect: str, allowance: Allowance) -> Iterator[Any]:
+    """Return a context with what Spark asks a database for, in which all errors of sqlglot are
+    :class:`StatementError`.
+    """
+    allowance.take(relation)
     try:
         import sqlglot
         import sqlglot.lineage
         from sqlglot.errors import SqlglotError
     except ImportError as error:
-        raise _NoSqlglotError(
+        raise StatementError(
             "sqlglot is not installed: pip install 'airflow-provider-spark-datahub[sql]'"
         ) from error
     # Its warnings quote statements, which may have secrets.
     logger = logging.getLogger("sqlglot")
     was_disabled, logger.disabled = logger.disabled, True
     try:
-        yield sqlglot.parse_one
+        yield sqlglot.parse_one(f"SELECT * FROM {relation}", dialect=dialect)
     except StatementError:
         raise
     except (SqlglotError, RecursionError, KeyError, ValueError) as error:
@@ -121,59 +107,58 @@ def _parser(statement: str, allowance: Allowance) -> Iterator[Callable[..., Any]
         logger.disabled = was_disabled
 
 
-def _resolved(table: Any, resolve: _Resolve) -> Table:
-    from sqlglot import exp
-
-    name = ".".join(part.name for part in table.parts) if isinstance(table, exp.Table) else ""
-    found = resolve(name) if name else None
-    if found is None:
-        raise StatementError(f"no dataset of the job matches {name or 'its table'}")
-    return found
-
-
-def _with_plain_names(query: exp.Query, resolve: _Resolve) -> dict[str, Table]:
+def _with_plain_names(
+    query: exp.Query, find: Callable[[str], DatasetId | None]
+) -> dict[str, DatasetId]:
     """Give each table of a query a unique name; return the tables by these names."""
     from sqlglot import exp
 
     if any(query.find(getattr(exp, kind)) for kind in _OWN_COLUMNS if hasattr(exp, kind)):
         raise StatementError("it has columns that no table has (LATERAL VIEW, PIVOT or the like)")
     of_query = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
-    found: dict[str, Table] = {}
+    tables: dict[str, DatasetId] = {}
     for number, table in enumerate(list(query.find_all(exp.Table))):
         if not table.db and table.name.lower() in of_query:
             continue
-        source = _resolved(table, resolve)
-        plain = f"source_{number}"
-        found[plain] = source
+        name = ".".join(part.name for part in table.parts)
+        dataset = find(name)
+        if dataset is None:
+            raise StatementError(f"no dataset of the job matches {name}")
         if table.alias_column_names:
             raise StatementError("it gives columns of a table other names")
+        plain = f"source_{number}"
+        tables[plain] = dataset
         alias = table.alias or table.name
         for part in ("catalog", "db"):
             table.set(part, None)
         table.set("this", exp.to_identifier(plain))
         table.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
-    return found
+    return tables
 
 
-def _sources(query: exp.Query, tables: Mapping[str, Table], dialect: str) -> _Sources:
+def _sources(
+    query: exp.Query, tables: Mapping[str, DatasetId], columns: Collection[str], dialect: str
+) -> _Sources:
+    """Return the sources of a query's columns.
+
+    :param columns: those that each table may have.
+    """
     from sqlglot import exp
     from sqlglot.lineage import lineage
     from sqlglot.optimizer.qualify import qualify
     from sqlglot.optimizer.scope import build_scope
     from sqlglot.schema import ensure_schema
 
-    _check_size(query, tables)
-    columns = {
-        plain: {name.lower(): name for name in table.columns} for plain, table in tables.items()
-    }
-    if any(len(columns[plain]) < len(table.columns) for plain, table in tables.items()):
-        raise StatementError("a table has columns that differ in upper and lower case only")
+    _check_size(query, len(tables) * len(columns))
+    spellings = {name.lower(): name for name in columns}
+    if len(spellings) < len(columns):
+        raise StatementError("it has columns that differ in upper and lower case only")
     for identifier in query.find_all(exp.Identifier):
         # Databases differ in the case of quoted names, and of others.
         identifier.replace(exp.to_identifier(identifier.name.lower(), quoted=True))
     # Made once, since the time for it grows with the number of columns.
     schema = ensure_schema(
-        {plain: dict.fromkeys(names, "string") for plain, names in columns.items()},
+        {plain: dict.fromkeys(spellings, "string") for plain in tables},
         dialect=dialect,
         normalize=False,
     )
@@ -196,14 +181,19 @@ def _sources(query: exp.Query, tables: Mapping[str, Table], dialect: str) -> _So
             trim_selects=False,
             copy=False,
         ).walk()
-        found = [_column(leaf, tables, columns) for leaf in leaves if not leaf.downstream]
-        sources[name] = tuple(dict.fromkeys(column for column in found if column is not None))
+        of_tables = [
+            _column(leaf, tables, spellings)
+            for leaf in leaves
+            if not leaf.downstream and leaf.expression.key in _SOURCES
+        ]
+        sources[name] = tuple(dict.fromkeys(of_tables))
     return sources
 
 
-def _check_size(query: exp.Query, tables: Mapping[str, Table]) -> None:
+def _check_size(query: exp.Query, width: int) -> None:
     """Check how much sqlglot copies to find the sources of a query's columns.
 
+    :param width: number of columns of all tables.
     :raises StatementError: if the query is nested too deeply, or has too many columns or paths to
         them.
     """
@@ -219,7 +209,7 @@ def _check_size(query: exp.Query, tables: Mapping[str, Table]) -> None:
     copies = prod(names[part.alias.lower()] or 1 for part in query.find_all(exp.CTE))
     stars = [star for select in query.find_all(exp.Select) if (star := _stars(select))]
     if stars:
-        copies *= prod(stars) * sum(len(table.columns) for table in tables.values())
+        copies *= prod(stars) * width
     if max(copies, *map(_copies_of_aliases, query.find_all(exp.Select)), 0) > _MAX_COPIES:
         raise StatementError("it has too many columns, or too many paths to them")
 
@@ -262,18 +252,16 @@ def _leave_out_conditions(query: Any) -> None:
         node.set("this", None)
 
 
-def _column(
-    leaf: Any, tables: Mapping[str, Table], columns: Mapping[str, Mapping[str, str]]
-) -> ColumnId | None:
-    if leaf.expression.key in ("placeholder", "star"):
+# Kinds of what a column comes from; a constant has another one.
+_SOURCES = ("table", "placeholder", "star")
+
+
+def _column(leaf: Any, tables: Mapping[str, DatasetId], spellings: Mapping[str, str]) -> ColumnId:
+    table = tables.get(leaf.expression.name) if leaf.expression.key == "table" else None
+    column = spellings.get(leaf.name.rpartition(".")[2].strip('`"').lower())
+    if table is None or column is None:
         raise StatementError(f"the source of its column {leaf.name} is not clear")
-    if leaf.expression.key != "table":
-        return None
-    plain = leaf.expression.name
-    column = columns.get(plain, {}).get(leaf.name.rpartition(".")[2].strip('`"').lower())
-    if column is None:
-        raise StatementError(f"the source of its column {leaf.name} is not clear")
-    return ColumnId(tables[plain].dataset, column)
+    return ColumnId(table, column)
 
 
 # sqlglot's dialect, by the scheme of a database's namespace, if it has another name.
@@ -340,7 +328,7 @@ class DatabaseTables:
             if table is None:
                 raise StatementError(f"no dataset of the job matches {relation}")
             return {column: (ColumnId(table, column),) for column in wanted}
-        with self._parsed(relation, allowance) as parsed:
+        with _parsed(relation, self._dialect, allowance) as parsed:
             from sqlglot import exp
 
             subquery = parsed.find(exp.Subquery)
@@ -348,13 +336,9 @@ class DatabaseTables:
             if not isinstance(query, exp.Query):
                 raise StatementError("it is not a query")
             named = {column.name for column in query.find_all(exp.Column)}
-            columns = tuple(sorted(named | set(wanted) if query.find(exp.Star) else named))
-
-            def resolve(name: str) -> Table | None:
-                table = self.find(name)
-                return Table(table, columns) if table is not None else None
-
-            sources = _sources(query, _with_plain_names(query, resolve), self._dialect)
+            columns = sorted(named | set(wanted) if query.find(exp.Star) else named)
+            tables = _with_plain_names(query, self.find)
+            sources = _sources(query, tables, columns, self._dialect)
             return {
                 column: sources[column.lower()] for column in wanted if column.lower() in sources
             }
@@ -365,7 +349,7 @@ class DatabaseTables:
         :param relation: a query in brackets that is followed by a name.
         :raises StatementError: if it cannot be parsed, or sqlglot is not installed.
         """
-        with self._parsed(relation, allowance) as query:
+        with _parsed(relation, self._dialect, allowance) as query:
             from sqlglot import exp
 
             parts = {part.alias.lower() for part in query.find_all(exp.CTE)}
@@ -378,11 +362,6 @@ class DatabaseTables:
     @property
     def _dialect(self) -> str:
         return _DATABASES.get(self._scheme, self._scheme)
-
-    @contextmanager
-    def _parsed(self, relation: str, allowance: Allowance) -> Iterator[Any]:
-        with _parser(relation, allowance) as parse_one:
-            yield parse_one(f"SELECT * FROM {relation}", dialect=self._dialect)
 
 
 _QUOTED = re.compile(

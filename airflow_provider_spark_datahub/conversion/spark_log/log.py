@@ -190,15 +190,10 @@ class SqlExecution:
     @property
     def moments(self) -> set[Moment]:
         """Return when it began and ended."""
-        return {
-            ("start", self.start_ms),
-            *([("end", self.end_ms)] if self.end_ms is not None else []),
-        }
-
-    @staticmethod
-    def paths_of_rdds(parts: Iterable[SqlExecution]) -> dict[str, None]:
-        """Return the paths of files whose rows an execution and its parts read through RDDs."""
-        return {path: None for part in parts for path in part.rdd_paths}
+        moments = {("start", self.start_ms)}
+        if self.end_ms is not None:
+            moments.add(("end", self.end_ms))
+        return moments
 
 
 @dataclass(slots=True)

@@ -10,22 +10,21 @@ import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from operator import eq
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from airflow_provider_spark_datahub.conversion.facets.dataset import RESERVED_COLUMNS
-from airflow_provider_spark_datahub.conversion.redaction import redact_text
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
     ColumnGraph,
     ColumnSource,
     Derivation,
     HeldColumn,
     Sources,
+    Value,
     column_id,
+    columns_of,
     kind_of,
 )
-from airflow_provider_spark_datahub.conversion.spark_log.expressions import columns_of
 from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     CHECKPOINT,
     CLONE,
@@ -48,14 +47,15 @@ _ONE_SIDED = re.compile(r"\A(?:Except|Intersect)\b|\bLeft(?:Semi|Anti)\b(?!#)")
 # Commands whose last argument lists the columns of the target.
 _LISTS_ITS_COLUMNS = frozenset(
     {
-        *("InsertIntoHadoopFsRelationCommand", "InsertIntoHiveTable", "InsertIntoHiveDirCommand"),
+        "InsertIntoHadoopFsRelationCommand",
+        "InsertIntoHiveTable",
+        "InsertIntoHiveDirCommand",
         "CreateDataSourceTableAsSelectCommand",
     }
 )
 _ACTIONS = "actions: ["
 _ACTION = re.compile(r"`(?P<column>[^`]+)` = ")
 _RDD_OF_CHECKPOINT = re.compile(rf"RDD\[\d+\] at \w*{CHECKPOINT}")
-_CTE = re.compile(r"(?P<id>\d+), ")
 _HIDDEN_COLUMNS = RESERVED_COLUMNS | {"__row_operation"}
 """Names of columns that Iceberg adds to a scan, and Spark to the rows that a statement changes."""
 # Commands of data sources that write through another execution.
@@ -85,8 +85,7 @@ class ExecutionColumns(NamedTuple):
         none for constants.
     :param complete: sinks whose columns are all resolved.
     :param held: datasets behind the checkpoints that it reads.
-    :param unknown: what hides a dataset in the plans, or may hide one, for people: leaves, and
-        commands.
+    :param unknown: leaves that hide a dataset in the plans, or may hide one, for people.
     """
 
     written: list[tuple[PlanDataset, WrittenColumns]]
@@ -147,11 +146,7 @@ class PlanColumns:
             sinks.resolved,
             sinks.complete,
             (*visitor.held,),
-            # A part of the execution may name the target of the command around it.
-            (
-                *visitor.unknown,
-                *(reason for tree in trees if not written for reason in tree.hidden_targets()),
-            ),
+            (*visitor.unknown,),
         )
 
     def _keep(self, checkpoint: _Checkpoint) -> None:
@@ -168,27 +163,14 @@ _Ids = list[str] | None
 
 
 class _VisitedTree(NamedTuple):
-    """A tree of a plan, with the ids of each node's output columns by the node's number.
-
-    :param is_logical: it shows a command with the query as it was written, which another plan
-        executes.
-    """
+    """A tree of a plan, with the ids of each node's output columns by the node's number."""
 
     nodes: dict[int, Node]
     is_subquery: bool
-    is_logical: bool
     outputs: dict[int, _Ids]
 
     def _of(self, place: int) -> tuple[str, ...]:
         return tuple(self.outputs[list(self.nodes)[place]] or ()) if len(self.nodes) > place else ()
-
-    def hidden_targets(self) -> Iterator[str]:
-        """Yield the commands that do not show what they change, for people."""
-        hidden = (node for node in self.nodes.values() if node.hides_target())
-        return (
-            f"the plan does not show what the command changes ({redact_text(node.head)})"
-            for node in hidden
-        )
 
     @property
     def output(self) -> tuple[str, ...]:
@@ -233,7 +215,6 @@ class _Visitor:
         self._checkpoints, self._rdds, self._has_parts = checkpoints, rdds, has_parts
         self._batches: list[tuple[list[str], list[str]]] = []
         self._scope: dict[str, str] = {}
-        self._queries: dict[str, list[str]] = {}
 
     def visit(self, tree: Tree) -> _VisitedTree:
         """Follow the columns through a tree."""
@@ -270,12 +251,12 @@ class _Visitor:
         self._scope |= self.graph.scope
         self.graph.scope = self._scope
         name, subquery_id = tree.subquery
-        visited = _VisitedTree(tree.nodes, bool(subquery_id), is_logical, outputs)
+        visited = _VisitedTree(tree.nodes, bool(subquery_id), outputs)
         if subquery_id and visited.output:
             self.graph.names[subquery_id] = name
-            self.graph.derive(subquery_id, visited.output[:1], Derivation.IDENTITY)
+            self.graph.derive(subquery_id, visited.output[:1])
             # Spark merges subqueries of the same table into one that gives a struct.
-            self.graph.derive_fields(subquery_id, visited.output[0])
+            self.graph.derive_fields(subquery_id, [Value.of(visited.output[0])])
         return visited
 
     def link_micro_batch(self, given: Sequence[str]) -> None:
@@ -322,7 +303,7 @@ class _Visitor:
             _HIDDEN_COLUMNS if node.head.startswith("BatchScan") else node.columns_beside_files()
         )
         for column in output if node.head in CONSTANT else ():
-            self.graph.derive(column, (), Derivation.IDENTITY)
+            self.graph.derive(column, ())
         for column in output if any(node.unclear_paths()) else ():
             self.graph.hide(column)
         for dataset in (*node.sources(), *([relation] if relation else [])):
@@ -337,7 +318,7 @@ class _Visitor:
                         self.graph.hide(column)
                 elif name in hidden:
                     # OpenLineage may take it for a column of the dataset.
-                    self.graph.derive(column, (), Derivation.IDENTITY)
+                    self.graph.derive(column, ())
                 else:
                     self.graph.sources.setdefault(column, {})[ColumnSource(dataset, name)] = None
 
@@ -348,18 +329,14 @@ class _Visitor:
         return inputs[-1] if inputs and not node.is_code() else None
 
     def _first_list(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        return (
-            self.graph.ids_of(node.lists[0])
-            if node.lists
-            else self._unchanged(node, inputs, listed)
-        )
+        if node.lists:
+            return self.graph.ids_of(node.lists[0])
+        return self._unchanged(node, inputs, listed)
 
     def _last_list(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        return (
-            self.graph.ids_of(node.lists[-1])
-            if node.lists
-            else self._unchanged(node, inputs, listed)
-        )
+        if node.lists:
+            return self.graph.ids_of(node.lists[-1])
+        return self._unchanged(node, inputs, listed)
 
     def _scan(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         """Find the execution of this application that made rows which the plan reads as they are,
@@ -374,13 +351,7 @@ class _Visitor:
 
     def _learn_rdd(self, node: Node) -> None:
         rdd = _RDD_OF_CHECKPOINT.search(node.body)
-        ids = tuple(self.graph.ids_of(node.listed("Output")) or ()) if rdd is not None else ()
-        if rdd is not None and ids not in self._checkpoints and rdd[0] not in self._rdds:
-            # Some columns of a set operation, or of distinct rows, have other ids than in its plan.
-            near = [
-                one for one in self._checkpoints if len(one) == len(ids) and any(map(eq, one, ids))
-            ]
-            ids = near[0] if len(near) == 1 else ()
+        ids = tuple(self.graph.ids_of(node.listed("Output")) or ())
         if rdd is not None and self._checkpoints.get(ids):
             self._rdds[rdd[0]] = ids
 
@@ -422,7 +393,7 @@ class _Visitor:
             for item, call in product(node.lists[-1], node.lists[1]):
                 # The result of the call total(amount#2)#84 is total(amount#2)#84#85.
                 result = item.removeprefix(call).partition(" ")[0] if item.startswith(call) else ""
-                self.graph.derive(result.removeprefix("#"), [id_of(call)], Derivation.IDENTITY)
+                self.graph.derive(result.removeprefix("#"), [id_of(call)])
         return self._last_list(node, inputs, listed)
 
     def _derive_calls(self, calls: Iterable[tuple[str, str]], kind: Derivation) -> None:
@@ -434,9 +405,9 @@ class _Visitor:
 
     def _window(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         given = self._unchanged(node, inputs, listed)
-        return (
-            [*given, *(self.graph.ids_of(node.lists[0]) or ())] if given and node.lists else given
-        )
+        if given and node.lists:
+            return [*given, *(self.graph.ids_of(node.lists[0]) or ())]
+        return given
 
     def _expand(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         """Derive the columns of a node that makes several rows of one from the expressions of each
@@ -449,14 +420,6 @@ class _Visitor:
                 self.graph.derive_from(column, expression)
                 if len(of_columns) != len(output or ()):
                     self.graph.hide(column)
-        return output
-
-    def _common_query(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
-        """Define a part of a query that WITH names, or derive the columns of a reference to it."""
-        output = self._first_list(node, inputs, listed)
-        definition = _CTE.match(node.arguments)
-        if definition is not None and output:
-            self.graph.align(output, [self._queries.setdefault(definition["id"], output)])
         return output
 
     def _cached(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
@@ -475,15 +438,18 @@ class _Visitor:
         inputs = inputs[-2:]
         if _ONE_SIDED.search(f"{node.head}\n{node.body}"):
             return inputs[0] if inputs else None
-        known = [columns for columns in inputs if columns is not None]
-        return (
-            [column for columns in known for column in columns]
-            if len(known) == len(inputs)
-            else None
-        )
+        columns: list[str] = []
+        for side in inputs:
+            if side is None:
+                return None
+            columns += side
+        return columns
 
     _VISITS: ClassVar[dict[str, Callable[[_Visitor, Node, list[_Ids], _Ids], _Ids]]] = {
-        **dict.fromkeys(("Project", "LogicalRelation", "HiveTableRelation"), _first_list),
+        **dict.fromkeys(
+            ("Project", "LogicalRelation", "HiveTableRelation", "CTERelationDef", "CTERelationRef"),
+            _first_list,
+        ),
         **dict.fromkeys(("Aggregate", "TakeOrderedAndProject"), _last_list),
         **dict.fromkeys(("MapInPandas", "MapInArrow", "PythonMapInArrow"), _last_list),
         **dict.fromkeys(("FlatMapGroupsInPandas", "FlatMapCoGroupsInPandas"), _last_list),
@@ -493,7 +459,6 @@ class _Visitor:
         **dict.fromkeys(("ArrowAggregatePython", "AggregateInPandas"), _python_aggregate),
         **dict.fromkeys(("Window", "WindowInPandas", "ArrowWindowPython"), _window),
         **dict.fromkeys(("Expand", MERGE_ROWS), _expand),
-        **dict.fromkeys(("CTERelationDef", "CTERelationRef"), _common_query),
         "InMemoryRelation": _cached,
         "Union": _union,
         "UnionLoop": _loop,
@@ -522,7 +487,6 @@ class _Sinks:
             }
         self.resolved: dict[PlanDataset, frozenset[str]] = {}
         self._unclear: dict[PlanDataset, set[str]] = {}
-        self._executed: dict[PlanDataset, WrittenColumns] = {}
 
     @property
     def complete(self) -> frozenset[PlanDataset]:
@@ -553,16 +517,7 @@ class _Sinks:
             if output is None and _HIDES_ITS_QUERY.fullmatch(node.kind):
                 output = self._rows
             for sink in node.sinks():
-                if tree.is_logical and len(self._executed) == 1:
-                    # The command and the execution of its query write the same rows: a table, and
-                    # files in its place.
-                    [(executed, written)] = self._executed.items()
-                    self.resolved[sink] = self.resolved.get(executed, frozenset())
-                    self._unclear[sink] = self._unclear.get(executed, set())
-                else:
-                    written = self._written_to(sink, node, output)
-                    self._executed |= {} if tree.is_logical else {sink: written}
-                yield sink, written
+                yield sink, self._written_to(sink, node, output)
 
     def _written_to(
         self, sink: PlanDataset, node: Node, output: list[str] | None
@@ -646,23 +601,17 @@ def _computed_by_database(node: Node, output: Sequence[str]) -> dict[str, str]:
 
     The database gives what it groups by, then its aggregates.
     """
-    pushed = {found["kind"]: split_items(found["columns"]) for found in _PUSHED.finditer(node.body)}
+    pushed = {match["kind"]: split_items(match["columns"]) for match in _PUSHED.finditer(node.body)}
     aggregates = pushed.get("Aggregates")
     if not aggregates or node.relation() is not None:
         return {}
     groups = pushed.get("GroupByExpressions", [])
-    expressions = (
-        [*groups, *aggregates]
-        if len(groups) + len(aggregates) == len(output)
-        else [""] * len(output)
-    )
-    found = [
-        (column, _AGGREGATE.fullmatch(item))
-        for column, item in zip(output, expressions, strict=True)
-    ]
-    plain = {column for column, item in zip(output, expressions, strict=True) if item in groups}
-    return {
-        column: aggregate["column"] if aggregate else ""
-        for column, aggregate in found
-        if column not in plain
-    }
+    expressions = [*groups, *aggregates]
+    if len(expressions) != len(output):
+        expressions = [""] * len(output)
+    computed = {}
+    for column, expression in zip(output, expressions, strict=True):
+        if expression not in groups:
+            aggregate = _AGGREGATE.fullmatch(expression)
+            computed[column] = aggregate["column"] if aggregate is not None else ""
+    return computed

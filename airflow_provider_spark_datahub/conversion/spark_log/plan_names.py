@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import takewhile
+from itertools import product, takewhile
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -42,9 +42,9 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     JDBC_CATALOG,
     KAFKA,
     RELATIVE,
-    Plan,
     PlanDataset,
     PlanDatasets,
+    nodes_of,
     place_of,
 )
 
@@ -215,12 +215,10 @@ class PlanNames:
         settings = self._settings_of(catalog)
         if settings[""] == JDBC_CATALOG:
             database = _POSTGRES.match(settings[".url"])
-            host = f"postgres://{database['host'].lower()}" if database is not None else ""
-            return (
-                _NamedDataset(dataset_id(host, f"{database['name']}.{rest}"))
-                if database is not None
-                else None
-            )
+            if database is None:
+                return None
+            host = f"postgres://{database['host'].lower()}"
+            return _NamedDataset(dataset_id(host, f"{database['name']}.{rest}"))
         # Iceberg's metadata tables, such as db.orders.snapshots, are read from the table.
         table, is_iceberg = (
             table_and_selector(rest, "")[0],
@@ -285,16 +283,10 @@ class PlanNames:
         if len(catalogs) > 1:
             # Elsewhere, plans name tables of the same instance with their catalogue.
             full_names = {table for _, table in self._tables}
-            tables = (
-                [table for of, table in self._tables if of == named.catalog_class]
-                if instance
-                else [named.table]
-            )
-            found = [
-                [one for one in catalogs if f"{one}.{table}" in full_names] for table in tables
-            ]
-            catalogs = [*{one[0] for one in found if len(one) == 1}]
-            return f"{catalogs[0]}.{named.table}" if len(catalogs) == 1 else ""
+            tables = [table for of, table in self._tables if instance and of == named.catalog_class]
+            names = product(catalogs, tables or [named.table])
+            found = {catalog for catalog, table in names if f"{catalog}.{table}" in full_names}
+            return f"{found.pop()}.{named.table}" if len(found) == 1 else ""
         return (
             f"{catalogs[0]}.{named.table}"
             if catalogs and catalogs != ["spark_catalog"]
@@ -304,10 +296,11 @@ class PlanNames:
     @cached_property
     def _tables(self) -> set[tuple[str, str]]:
         """The names of tables in plans, each with the class of its catalogue."""
-        plans = [execution.plan for execution in self._logged.executions.values()]
-        return {
-            (one.catalog_class, one.table) for plan in plans for one in PlanDatasets.of([plan]).all
-        }
+        return {(one.catalog_class, one.table) for one in PlanDatasets.of(self._plans).all}
+
+    @property
+    def _plans(self) -> list[str]:
+        return [execution.plan for execution in self._logged.executions.values()]
 
     def _session_table(self, named: PlanDataset) -> _NamedDataset | None:
         warehouse, locations = self._places
@@ -348,8 +341,8 @@ class PlanNames:
         """
         warehouse = self._properties.get("spark.sql.warehouse.dir", "").rstrip("/")
         locations: dict[str, str] = {}
-        for execution in self._logged.executions.values():
-            for dataset in PlanDatasets.of([execution.plan]).all:
+        for plan in self._plans:
+            for dataset in PlanDatasets.of([plan]).all:
                 if dataset.table and dataset.path:
                     location = _table_path(dataset.path)
                     locations.setdefault(session_table(dataset.table, self._properties), location)
@@ -359,11 +352,7 @@ class PlanNames:
     @cached_property
     def delta_tables(self) -> set[DatasetId | str]:
         """Locations of the Delta tables that the plans show, and names of those that they create."""
-        plans = [
-            execution.plan
-            for execution in self._logged.executions.values()
-            if "elta" in execution.plan
-        ]
+        plans = [plan for plan in self._plans if "elta" in plan]
         paths = {
             location_of(path, self._default_fs) for plan in plans for path in _delta_paths(plan)
         }
@@ -371,22 +360,13 @@ class PlanNames:
 
     def change_feeds(self) -> set[DatasetId]:
         """Return the Delta tables whose changes the application reads."""
-        plans = [
-            execution.plan
-            for execution in self._logged.executions.values()
-            if "_change_type" in execution.plan
-        ]
-        scans = (
-            node
-            for plan in plans
-            for node in Plan.of(plan).nodes
-            if node.columns_beside_files() == CHANGE_COLUMNS
-        )
+        plans = [plan for plan in self._plans if "_change_type" in plan]
+        scans = [node for node in nodes_of(plans) if node.columns_beside_files() == CHANGE_COLUMNS]
         return {
-            _dataset_of(one.path, self._default_fs)
-            for node in scans
-            for one in node.sources()
-            if one.path
+            _dataset_of(source.path, self._default_fs)
+            for scan in scans
+            for source in scan.sources()
+            if source.path
         }
 
     def _uri(self, warehouse: str) -> str:

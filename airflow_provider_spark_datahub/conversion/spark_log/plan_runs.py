@@ -53,6 +53,7 @@ from airflow_provider_spark_datahub.conversion.spark_log.plans import (
     Plan,
     PlanDataset,
     PlanDatasets,
+    nodes_of,
 )
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
 
@@ -279,13 +280,9 @@ class PlanRuns:
             self._states([*datasets.sources, *columns.held]),
             self._states(datasets.sinks),
         )
-        inputs |= {
-            dataset: DatasetState()
-            for dataset in self.files.datasets(SqlExecution.paths_of_rdds(parts))
-        }
-        changes_rows = any(
-            node.kind in _CHANGES_ROWS for plan in plans for node in Plan.of(plan).nodes
-        )
+        rdd_paths = chain.from_iterable(part.rdd_paths for part in parts)
+        inputs |= {dataset: DatasetState() for dataset in self.files.datasets(rdd_paths)}
+        changes_rows = any(node.kind in _CHANGES_ROWS for node in nodes_of(plans))
         rest = frozenset(inputs.keys() & outputs.keys() if changes_rows else ())
         replaced = self._replaced(parts)
         if parts[0].end_ms is not None:
@@ -415,9 +412,8 @@ class PlanRuns:
             for dataset in datasets.all:
                 if self._names.of(dataset) is None:
                     sources.add(dataset.table or f"JDBC table {dataset.relation}")
-            for part in parts:
-                for node in Plan.of(part.plan).nodes:
-                    sources.update(_hidden_names(node, has_sinks=bool(datasets.sinks)))
+            for node in nodes_of(part.plan for part in parts):
+                sources.update(_hidden_names(node, has_sinks=bool(datasets.sinks)))
         return sorted(map(redact_text, sources - {""}))
 
     # -- datasets
@@ -452,16 +448,12 @@ class PlanRuns:
     def _changed_tables(self, plans: Iterable[str]) -> dict[DatasetId, DatasetState]:
         """Return the tables that were created empty, renamed or dropped."""
         changed: dict[DatasetId, DatasetState] = {}
-        for change in filter(
-            None, (node.change() for plan in plans for node in Plan.of(plan).nodes)
-        ):
-            previous = (
-                [*self._states([PlanDataset(table=change.previous)])] if change.previous else []
-            )
+        for change in filter(None, (node.change() for node in nodes_of(plans))):
+            previous = next(iter(self._states([PlanDataset(table=change.previous)])), None)
             for table, state in self._states([PlanDataset(table=change.table)]).items():
-                if not change.previous or (previous and previous[0] != table):
+                if not change.previous or previous not in (None, table):
                     changed[table] = structs.replace(
-                        state, lifecycle=change.kind, previous=previous[0] if previous else None
+                        state, lifecycle=change.kind, previous=previous
                     )
         return changed
 
@@ -471,7 +463,7 @@ class PlanRuns:
             for part in parts
             if not (part.is_dynamic or part.failure or part.end_ms is None)
         )
-        nodes = (node for plan in plans for node in Plan.of(plan).nodes if node.replaces_all())
+        nodes = (node for node in nodes_of(plans) if node.replaces_all())
         sinks = (sink for node in nodes for sink in node.sinks() if self._names.is_whole(sink))
         return frozenset(filter(None, map(self._names.id_of, sinks)))
 

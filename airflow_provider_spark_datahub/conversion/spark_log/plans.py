@@ -210,14 +210,13 @@ CONSTANT = frozenset(
 # Leaves without rows that are stored, and those whose rows are another node's.
 REUSED = re.compile(r"Reused\w+ \[Reuses operator id: (?P<number>\d+)\]")
 _NO_DATASET = (CONSTANT - {"LocalTableScan"}) | {
-    *(
-        "ReusedExchange",
-        "ReusedSubquery",
-        "SubqueryAdaptiveBroadcast",
-        "CTERelationRef",
-        "UnionLoopRef",
-    ),
-    *("AdaptiveSparkPlan", "Scan ExistingRDD mergeMaterializedSource"),
+    "ReusedExchange",
+    "ReusedSubquery",
+    "SubqueryAdaptiveBroadcast",
+    "CTERelationRef",
+    "UnionLoopRef",
+    "AdaptiveSparkPlan",
+    "Scan ExistingRDD mergeMaterializedSource",
 }
 # Rows of Delta's transaction log, and the initial state of a stateful operator that has none.
 _READS_NO_DATA = re.compile(
@@ -633,6 +632,12 @@ class Plan(NamedTuple):
                 yield relation.relation
 
 
+def nodes_of(plans: Iterable[str]) -> Iterator[Node]:
+    """Yield the nodes of plans."""
+    for plan in plans:
+        yield from Plan.of(plan).nodes
+
+
 def _parsed(text: str) -> Plan:
     text = _PLAN_ID_OF_SUBQUERY.sub(lambda match: match["reference"], text)
     nodes = tuple(
@@ -746,7 +751,7 @@ class PlanDatasets(NamedTuple):
         sources: dict[PlanDataset, None] = {}
         sinks: dict[PlanDataset, None] = {}
         is_clone, logs = False, dict[str, None]()
-        for node in (node for plan in plans for node in Plan.of(plan).nodes):
+        for node in nodes_of(plans):
             sources.update(dict.fromkeys(node.sources()))
             sinks.update(dict.fromkeys(node.sinks()))
             logs.update(dict.fromkeys(found["path"] for found in _TABLE_STATE.finditer(node.head)))
