@@ -328,7 +328,7 @@ class _Generations:
             generation = self._at(dataset, run.index)
             if generation is not None and dataset not in run.outputs:
                 generation.read = True
-        for dataset, state in run.changed:
+        for dataset, state in run.outputs.items():
             if state.lifecycle == DROP:
                 self._end(dataset, run.index)
             elif state.lifecycle == RENAME:

@@ -189,7 +189,7 @@ def _start(run: RunState) -> int:
 def _of_run(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:
     if run.failure or not run.ended or run.start_ms is None or run.end_ms is None:
         return
-    for dataset, state in in_time(run.changed):
+    for dataset, state in in_time(run.outputs.items()):
         if (urn := namer.urn(dataset)) is None:
             continue
         yield Operation(
