@@ -36,7 +36,8 @@ from airflow_provider_spark_datahub.conversion.runs.fold import (
     Fold,
     RunState,
 )
-from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, outer_runs
+from airflow_provider_spark_datahub.conversion.runs.effects import outer_runs
+from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage
 from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, merge
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
     ColumnSource,
