@@ -222,8 +222,7 @@ def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
             continue
         same_output = run.plan_node in _TABLE_AS_SELECT or _is_iceberg(run)
         parts = filled if same_output else wrote
-        # The begin of the part is not known if that of the query is lost.
-        is_checked = run.started and (same_output or _is_of_database(run))
+        is_checked = same_output or _is_of_database(run)
         if is_checked and parts.first_part(run, same_output=same_output) is None:
             yield run
 
@@ -255,9 +254,9 @@ class _Timeline:
         self.runs = sorted(timed, key=_start)
 
     def within(self, outer: RunState) -> Iterator[RunState]:
-        """Yield the runs that took place within another."""
+        """Yield the runs that took place within another, whose begin may be lost."""
         end_ms = outer.end_ms or 0
-        begin = bisect_left(self.runs, _start(outer), key=_start)
+        begin = bisect_left(self.runs, _start(outer), key=_start) if outer.started else 0
         for index in range(begin, len(self.runs)):
             run = self.runs[index]
             if _start(run) > end_ms:
