@@ -1,14 +1,21 @@
 """Proposals of a job with its run and its lineage, in the order of the conversion rules (section
 7).
 
-Tests: ``tests/conversion/test_proposals.py``.
+DataHub derives lineage of tables through a DataJob as the product of its inputs and outputs: an
+application has a DataJob for each output where that would make false pairs (section 7.8).
+
+Tests: ``tests/conversion/test_proposals.py``, ``tests/conversion/test_data_jobs.py``.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
+
+import msgspec
+from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import urns
 from airflow_provider_spark_datahub.conversion.datasets import DatasetName
@@ -22,6 +29,7 @@ from airflow_provider_spark_datahub.conversion.facets.run import (
 )
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.proposals import (
+    APPLICATION_JOB,
     Proposal,
     added_tags,
     audit_stamp,
@@ -34,13 +42,16 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     JobLineage,
     JobRun,
 )
-from airflow_provider_spark_datahub.conversion.runs.data_jobs import DataJob, data_jobs_of
 from airflow_provider_spark_datahub.conversion.runs.evidence import STATEMENT_PROPERTY
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Operation
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
 _EDGES = "dataJobInputOutput"
 _Owners = Callable[[str, str], Iterator[Proposal]]
+_Datasets = Mapping[str, Mapping[str, str]]
+"""Properties of edges by the dataset's URN."""
+_MOST_SINGLE_OUTPUTS = 100
+"""Most outputs with a DataJob each; of more, those with equal inputs share one."""
 
 
 def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
@@ -359,3 +370,117 @@ def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> list[Prop
         shared |= {"kind": kind, "result": result, "durationMillis": duration, "attempt": attempt}
         events.append(run_event(urn, run.end_ms, "COMPLETE", **shared))
     return events
+
+
+# -- DataJobs of one application
+
+
+class DataJob(msgspec.Struct, gc=False):
+    """DataJob with its datasets.
+
+    :param is_of_outputs: it is that of one or several outputs, beside the application's.
+    :param adds: its edges are added to those in DataHub; else they replace them.
+    """
+
+    definition: JobDefinition
+    inputs: _Datasets
+    outputs: _Datasets
+    fine_grained: Sequence[dict[str, Any]]
+    adds: bool
+    is_of_outputs: bool = False
+
+    @property
+    def urn(self) -> str:
+        """Its URN."""
+        return urns.datajob_urn(self.definition.flow.urn, self.definition.id)
+
+
+def data_jobs_of(job: JobLineage, settings: LineageSettings) -> list[DataJob]:
+    """Return the DataJobs of an application, its own first.
+
+    If each input reaches each output, it is the only one. Edges that are only added go to the
+    DataJobs of outputs: nobody knows which edges they would meet in the application's.
+    """
+    lineage = job.lineage
+    inputs, outputs = _properties(lineage.inputs), _properties(lineage.outputs)
+    adds = job.patch_edges or job.is_shared
+    is_single = not (settings.exact_pairs and job.may_split)
+    if is_single or (_is_exact(lineage.writes, inputs) and not adds):
+        return [DataJob(job.definition, inputs, outputs, lineage.fine_grained, adds)]
+    reaching = {urn for write in lineage.writes.values() for urn in write}
+    unwritten = {urn: edge for urn, edge in inputs.items() if urn not in reaching}
+    if adds and not (job.is_shared or settings.use_patch):
+        # A complete run may have left outputs in it, which these inputs would meet.
+        unwritten = {}
+    own = DataJob(job.definition, unwritten, {}, (), adds)
+    return [own, *_of_outputs(job, outputs, settings)]
+
+
+def _is_exact(writes: Mapping[str, _Datasets], inputs: _Datasets) -> bool:
+    return all(write.keys() == inputs.keys() for write in writes.values())
+
+
+def _properties(datasets: Mapping[str, JobDataset]) -> _Datasets:
+    return {urn: dataset.edge_properties for urn, dataset in datasets.items()}
+
+
+def _of_outputs(
+    job: JobLineage, outputs: _Datasets, settings: LineageSettings
+) -> Iterator[DataJob]:
+    columns = _by_output(job.lineage.fine_grained)
+    properties = {APPLICATION_JOB: job.job_urn}
+    for urns_of_group in _groups(job.lineage.writes, outputs):
+        names = [job.lineage.outputs[urn].name for urn in urns_of_group]
+        inputs = job.lineage.writes.get(urns_of_group[0], {})
+        definition = structs.replace(
+            job.definition,
+            id=_id_of_outputs(job.definition.id, names, inputs, settings),
+            name=_name_of_outputs(names),
+            properties=properties,
+        )
+        yield DataJob(
+            definition,
+            dict(sorted(inputs.items())),
+            {urn: outputs[urn] for urn in urns_of_group},
+            [lineage for urn in urns_of_group for lineage in columns.get(urn, ())],
+            job.patch_edges or job.is_shared,
+            is_of_outputs=True,
+        )
+
+
+def _groups(writes: Mapping[str, _Datasets], outputs: Iterable[str]) -> list[list[str]]:
+    """Return the outputs of each DataJob."""
+    groups: dict[object, list[str]] = {}
+    listed = list(outputs)
+    for urn in listed:
+        key = frozenset(writes.get(urn, ())) if len(listed) > _MOST_SINGLE_OUTPUTS else urn
+        groups.setdefault(key, []).append(urn)
+    return list(groups.values())
+
+
+def _by_output(fine_grained: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return lineages of columns by the URN of their output. Each has one downstream."""
+    by_output: dict[str, list[dict[str, Any]]] = {}
+    for lineage in fine_grained:
+        output = urns.dataset_of_field(lineage["downstreams"][0])
+        by_output.setdefault(output, []).append(lineage)
+    return by_output
+
+
+def _id_of_outputs(
+    job_id: str, names: Sequence[DatasetName], inputs: _Datasets, settings: LineageSettings
+) -> str:
+    """Return the id of the DataJob of outputs. That of a single one depends on its name alone."""
+    if len(names) > 1:
+        digest = hashlib.sha256("\n".join(sorted(inputs)).encode(errors="replace")).hexdigest()
+        return urns.output_job_id(job_id, f"outputs.{digest[:16]}")
+    (name,) = names
+    env = "" if name.env == settings.env else f".{name.env}"
+    return urns.output_job_id(job_id, f"{name.platform}.{name.full_name}{env}")
+
+
+def _name_of_outputs(names: Sequence[DatasetName]) -> str:
+    """Return the short name of the first output, for people."""
+    name = names[0].name.rstrip("/")
+    short = name.rpartition("/" if "/" in name else ".")[2] or name
+    return f"{short} and {len(names) - 1} more" if len(names) > 1 else short

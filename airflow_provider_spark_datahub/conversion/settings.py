@@ -295,20 +295,14 @@ _READERS_BY_TYPE: dict[type, _Reader] = {
 }
 
 
-def _setting(
-    default: Any, meaning: str, read: _Reader | None = None, *, listener: tuple[str, ...] = ()
-) -> Any:
+def _setting(default: Any, read: _Reader | None = None, *, listener: tuple[str, ...] = ()) -> Any:
     """Declare a setting that users can set.
 
     :param read: reader of its values; by default the reader of the default's type.
     :param listener: names of the listener's properties for it, without their prefix, if they differ
         from ours.
     """
-    metadata = {
-        "read": read or _READERS_BY_TYPE[type(default)],
-        "meaning": meaning,
-        "listener": listener,
-    }
+    metadata = {"read": read or _READERS_BY_TYPE[type(default)], "listener": listener}
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -320,104 +314,80 @@ class LineageSettings:
     the Java listener.
     """
 
-    orchestrator: str | None = _setting(
-        None, "platform of the flow, instead of the event's processing engine"
-    )
-    pipeline_name: str | None = _setting(
-        None,
-        "name of the flow and of the coalesced job; {application} in it stands for the application's own name",
-    )
-    platform_instance: str | None = _setting(
-        None, "instance of the orchestrator; also the flow's cluster"
-    )
-    owners: tuple[str, ...] = _setting((), "users or URNs that own the flow")
-    tags: tuple[str, ...] = _setting((), "tags of the flow")
-    domains: tuple[str, ...] = _setting((), "domain URNs of the flow")
-    coalesce_jobs: bool = _setting(True, "one DataJob per application; else one per event")
-    exact_pairs: bool = _setting(
-        True, "a DataJob for each output unless each input reaches each output; else one for all"
-    )
-    spark_job_id: str = _setting(
-        "task",
-        "id of a Spark job below Airflow: task, its own; application, the name",
-        _one_of("task", "application"),
-    )
-    use_patch: bool = _setting(
-        False,
-        "add edges and tags to those in DataHub instead of replacing them",
-        listener=("patch.enabled",),
-    )
-    parent_job_urn: str | None = _setting(
-        None, "a DataJob upstream of every job", _job_urn, listener=("parent.datajob_urn",)
-    )
+    orchestrator: str | None = _setting(None)
+    """Platform of the flow, instead of the event's processing engine."""
+    pipeline_name: str | None = _setting(None)
+    """Name of the flow and of the coalesced job; {application} in it stands for the
+    application's own name.
+    """
+    platform_instance: str | None = _setting(None)
+    """Instance of the orchestrator; also the flow's cluster."""
+    owners: tuple[str, ...] = _setting(())
+    """Users or URNs that own the flow."""
+    tags: tuple[str, ...] = _setting(())
+    """Tags of the flow."""
+    domains: tuple[str, ...] = _setting(())
+    """Domain URNs of the flow."""
+    coalesce_jobs: bool = _setting(True)
+    """One DataJob per application; else one per event."""
+    exact_pairs: bool = _setting(True)
+    """A DataJob for each output unless each input reaches each output; else one for all."""
+    spark_job_id: str = _setting("task", _one_of("task", "application"))
+    """Id of a Spark job below Airflow: task, its own; application, the name."""
+    use_patch: bool = _setting(False, listener=("patch.enabled",))
+    """Add edges and tags to those in DataHub instead of replacing them."""
+    parent_job_urn: str | None = _setting(None, _job_urn, listener=("parent.datajob_urn",))
+    """A DataJob upstream of every job."""
     enhanced_merge_into_extraction: bool = _setting(
-        False,
-        "name the jobs of Delta's MERGE after their target table",
-        listener=("metadata.dataset.enableEnhancedMergeIntoExtraction",),
+        False, listener=("metadata.dataset.enableEnhancedMergeIntoExtraction",)
     )
-    capture_spark_plan: bool = _setting(False, "keep the logical plan as a property of the flow")
-    env: str = _setting(
-        "PROD", "DataHub environment of datasets", _environment, listener=("metadata.dataset.env",)
-    )
+    """Name the jobs of Delta's MERGE after their target table."""
+    capture_spark_plan: bool = _setting(False)
+    """Keep the logical plan as a property of the flow."""
+    env: str = _setting("PROD", _environment, listener=("metadata.dataset.env",))
+    """DataHub environment of datasets."""
     dataset_platform_instance: str | None = _setting(
-        None, "platform instance of datasets", listener=("metadata.dataset.platformInstance",)
+        None, listener=("metadata.dataset.platformInstance",)
     )
-    catalog_platforms: Mapping[str, str] = _setting(
-        {},
-        "platform of tables by catalogue or format, of all others by *, else hive; glue for tables in Glue",
-        _catalogs,
-    )
-    disable_symlink_resolution: bool = _setting(
-        False, "name tables by their path", listener=("disableSymlinkResolution",)
-    )
-    lower_case_dataset_urns: bool = _setting(
-        False, "lower-case the names of datasets", listener=("metadata.dataset.lowerCaseUrns",)
-    )
-    default_schemas: Mapping[str, str] = _setting(
-        {"postgres": "public", "mssql": "dbo"},
-        "schema of database tables that are named without one, by platform",
-    )
-    dataset_urns: Mapping[str, str] = _setting(
-        {}, "URNs that datasets get in place of their own, as reconcile writes them", _dataset_urns
-    )
-    namespaces: Mapping[str, PathSpec] = _setting(
-        {},
-        "platform instance and environment of datasets, by OpenLineage namespace or Glue ARN",
-        _namespaces,
-    )
-    path_specs: tuple[PathSpec, ...] = _setting(
-        (), "which folder of a path is the dataset, by platform", _path_specs
-    )
-    file_partition_regexp: str | None = _setting(
-        None, "pattern to cut off the end of a path", _regexp
-    )
-    datasets: str = _setting(
-        "written",
-        "written: write schemas of files that the run wrote; keys: datasetKey and status; schemas: of all datasets",
-        _one_of(*_DATASETS),
-    )
+    """Platform instance of datasets."""
+    catalog_platforms: Mapping[str, str] = _setting({}, _catalogs)
+    """Platform of tables by catalogue or format, of all others by *, else hive; glue for tables
+    in Glue.
+    """
+    disable_symlink_resolution: bool = _setting(False, listener=("disableSymlinkResolution",))
+    """Name tables by their path."""
+    lower_case_dataset_urns: bool = _setting(False, listener=("metadata.dataset.lowerCaseUrns",))
+    """Lower-case the names of datasets."""
+    default_schemas: Mapping[str, str] = _setting({"postgres": "public", "mssql": "dbo"})
+    """Schema of database tables that are named without one, by platform."""
+    dataset_urns: Mapping[str, str] = _setting({}, _dataset_urns)
+    """URNs that datasets get in place of their own, as reconcile writes them."""
+    namespaces: Mapping[str, PathSpec] = _setting({}, _namespaces)
+    """Platform instance and environment of datasets, by OpenLineage namespace or Glue ARN."""
+    path_specs: tuple[PathSpec, ...] = _setting((), _path_specs)
+    """Which folder of a path is the dataset, by platform."""
+    file_partition_regexp: str | None = _setting(None, _regexp)
+    """Pattern to cut off the end of a path."""
+    datasets: str = _setting("written", _one_of(*_DATASETS))
+    """``written``: schemas of files that the run wrote; ``keys``: datasetKey and status; ``schemas``:
+    of all datasets.
+    """
     capture_column_level_lineage: bool = _setting(
-        True,
-        "write column-level lineage",
-        listener=("captureColumnLevelLineage", "metadata.dataset.captureColumnLevelLineage"),
+        True, listener=("captureColumnLevelLineage", "metadata.dataset.captureColumnLevelLineage")
     )
+    """Write column-level lineage."""
     capture_indirect_columns: bool = _setting(
         True,
-        "write columns that only filter, join, group or sort as column-level lineage too",
         # The listener's key, and as its change (datahub#17594) announced it.
         listener=("columnLineage.includeIndirect", "column_lineage.include_indirect"),
     )
-    dataset_details: tuple[str, ...] = _setting(
-        (), "add what the producer says of datasets and of the fields in their schemas", _details
-    )
-    max_string_length: int = _setting(
-        16_000_000,
-        "the longest text in an aspect, and the longest column lineage of a job, in characters",
-        _length,
-    )
-    capture_evidence: bool = _setting(
-        False, "write which queries gave each edge of a coalesced job"
-    )
+    """Write columns that only filter, join, group or sort as column-level lineage too."""
+    dataset_details: tuple[str, ...] = _setting((), _details)
+    """Add what the producer says of datasets and of the fields in their schemas."""
+    max_string_length: int = _setting(16_000_000, _length)
+    """The longest text in an aspect, and the longest column lineage of a job, in characters."""
+    capture_evidence: bool = _setting(False)
+    """Write which queries gave each edge of a coalesced job."""
     openlineage_trimmers: bool | None = None
     """The listener's ``openLineageTrimmersEnabled``; see :attr:`trims_paths`."""
     # Launchers set these two; users cannot.
@@ -535,15 +505,6 @@ class LineageSettings:
                 else:
                     used[-1][name] = value
         return cls.from_mapping(*used), used, problems
-
-    @staticmethod
-    def settable() -> dict[str, str]:
-        """Return the settings that users can set, with their meanings."""
-        return {
-            setting.name: setting.metadata["meaning"]
-            for setting in fields(LineageSettings)
-            if setting.metadata
-        }
 
     @staticmethod
     def notes(*layers: Mapping[str, Any]) -> list[str]:

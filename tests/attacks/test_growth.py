@@ -30,13 +30,14 @@ from airflow_provider_spark_datahub.conversion.datasets import Symlinks
 from airflow_provider_spark_datahub.conversion.events import APPLICATION
 from airflow_provider_spark_datahub.conversion.facets.run import PropertyLayers, RunDetails, _Layer
 from airflow_provider_spark_datahub.conversion.runs import effects
+from airflow_provider_spark_datahub.conversion.runs.effects import outer_runs
 from airflow_provider_spark_datahub.conversion.runs.evidence import Evidence, rejected_edges
 from airflow_provider_spark_datahub.conversion.runs.fold import (
     Application,
     DatasetState,
     RunState,
 )
-from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, outer_runs
+from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage
 from airflow_provider_spark_datahub.conversion.spark_log import LoggedApplication, queries_of_logs
 from airflow_provider_spark_datahub.conversion.spark_log.column_graph import (
     ColumnSource,

@@ -15,7 +15,6 @@ from tests.conversion.builders import (
     QUERY,
     Json,
     application,
-    event,
     file,
     file_urns,
     jobs,
@@ -81,16 +80,6 @@ def test_the_folder_of_a_file_that_an_rdd_read_is_not_an_input(
         assert any(found.startswith(gap) for found in job.diagnostics.gaps) == (
             inputs == ["/lake/raw/orders.csv"]
         )
-
-
-@pytest.mark.parametrize("source", ["text_file", "parallel_collection", "hadoopfile"])
-@pytest.mark.parametrize("step", ["map", "map_partitions", "flatmap", "filter", "distinct"])
-def test_an_rdd_that_passes_through_writes_nothing(step: str, source: str) -> None:
-    # MappartitionJob of the Java listener's tests.
-    passing = event(
-        job=f"shop.{step}_{source}", job_type="RDD_JOB", inputs=[file("/a")], outputs=[file("/a")]
-    )
-    assert edges(only_job([passing])) == (file_urns("/a"), [])
 
 
 def fields_of(events: list[Json]) -> list[str]:

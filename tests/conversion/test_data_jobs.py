@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import Ending, Proposal
-from airflow_provider_spark_datahub.conversion.runs.data_jobs import DataJob, data_jobs_of
+from airflow_provider_spark_datahub.conversion.aspects import DataJob, data_jobs_of
 from tests.conversion.builders import (
     Json,
     column,

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain, takewhile
+from itertools import chain
 
 from msgspec import structs
 
@@ -174,18 +174,22 @@ def _without_logs_of_tables(run: RunState) -> RunState:
     return structs.replace(run, inputs=inputs, outputs=outputs)
 
 
-def statements_within(runs: Sequence[RunState]) -> dict[str, str]:
-    """Return the statements of queries whose own events have none, by run id.
+def with_statements(runs: tuple[RunState, ...]) -> tuple[RunState, ...]:
+    """Return the runs with the statements of those whose own events have none.
 
     A CREATE TABLE AS SELECT runs as two queries, and only the events of the write within it name
     the statement.
     """
-    silent = [run for run in runs if not run.sql and run.plan_node in _ENCLOSING and run.outputs]
+    silent = {run.run_id for run in runs if not run.sql and run.plan_node in _ENCLOSING}
     if not silent:
-        return {}
-    named = _Parts(run for run in runs if run.sql and run.outputs)
-    parts = ((run, named.first(run, same_output=True)) for run in silent)
-    return {run.run_id: part.sql for run, part in parts if part is not None}
+        return runs
+    named = _Timeline(run for run in runs if run.sql)
+    completed: list[RunState] = []
+    for run in runs:
+        is_silent = run.run_id in silent
+        part = named.first_part(run, same_output=True) if is_silent else None
+        completed.append(structs.replace(run, sql=part.sql) if part is not None else run)
+    return tuple(completed)
 
 
 def _sends_effects(runs: Sequence[RunState]) -> bool:
@@ -203,9 +207,9 @@ def _sends_effects(runs: Sequence[RunState]) -> bool:
 
 def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
     """Yield the queries that wrote nothing because their target existed."""
-    wrote = _Parts(run for run in runs if run.worked and not run.failure)
+    wrote = _Timeline(run for run in runs if run.worked and not run.failure)
     # A query that Spark optimised away has no job, but its part wrote an empty table.
-    filled = _Parts(
+    filled = _Timeline(
         run
         for run in runs
         if not run.failure and (run.worked or run.plan_node not in {*_ENCLOSING, _FILE_WRITE})
@@ -218,9 +222,8 @@ def _refused(runs: Sequence[RunState]) -> Iterator[RunState]:
             continue
         same_output = run.plan_node in _TABLE_AS_SELECT or _is_iceberg(run)
         parts = filled if same_output else wrote
-        if (same_output or _is_of_database(run)) and parts.first(
-            run, same_output=same_output
-        ) is None:
+        is_checked = same_output or _is_of_database(run)
+        if is_checked and parts.first_part(run, same_output=same_output) is None:
             yield run
 
 
@@ -243,47 +246,60 @@ def _is_of_database(run: RunState) -> bool:
     )
 
 
-class _Parts:
-    """Finds the first of some queries that took place within another: an application may have tens
-    of thousands.
-    """
+class _Timeline:
+    """Runs in the order of their begins: an application may have tens of thousands."""
 
     def __init__(self, runs: Iterable[RunState]) -> None:
-        self.runs = sorted((run for run in runs if run.start_ms is not None), key=_start)
-        self._by_output: dict[DatasetId, list[RunState]] = {}
-        for run in self.runs:
-            for dataset in run.outputs:
-                self._by_output.setdefault(dataset, []).append(run)
+        timed = (run for run in runs if run.start_ms is not None and run.end_ms is not None)
+        self.runs = sorted(timed, key=_start)
 
-    def first(self, outer: RunState, *, same_output: bool) -> RunState | None:
-        """Return the first of the queries that took place within an outer query, whose begin may be
-        lost.
+    def within(self, outer: RunState) -> Iterator[RunState]:
+        """Yield the runs that took place within another, whose begin may be lost."""
+        end_ms = outer.end_ms or 0
+        begin = bisect_left(self.runs, _start(outer), key=_start) if outer.started else 0
+        for index in range(begin, len(self.runs)):
+            run = self.runs[index]
+            if _start(run) > end_ms:
+                return
+            if run is not outer and (run.end_ms or 0) <= end_ms:
+                yield run
 
-        :param same_output: the inner query must also have one of the outer's outputs.
-        """
-        if outer.start_ms is None or outer.end_ms is None:
-            return None
-        groups = (
-            [self._by_output.get(dataset, []) for dataset in outer.outputs]
-            if same_output
-            else [self.runs]
-        )
-        parts = [part for runs in groups if (part := _first_within(runs, outer)) is not None]
-        return min(parts, key=_start, default=None)
-
-
-def _first_within(runs: Sequence[RunState], outer: RunState) -> RunState | None:
-    last_ms = outer.end_ms or 0
-    begin = (
-        bisect_left(runs, _start(outer)[0], key=lambda run: _start(run)[0]) if outer.started else 0
-    )
-    during = map(runs.__getitem__, range(begin, len(runs)))
-    begun = takewhile(lambda run: _start(run)[0] <= last_ms, during)
-    return next((run for run in begun if run.end_ms is not None and run.end_ms <= last_ms), None)
+    def first_part(self, outer: RunState, *, same_output: bool) -> RunState | None:
+        """Return the first run within another, with one of its outputs if that is asked for."""
+        for run in self.within(outer):
+            if not (same_output and run.outputs.keys().isdisjoint(outer.outputs)):
+                return run
+        return None
 
 
-def _start(run: RunState) -> tuple[int, int]:
-    return run.start_ms or 0, run.index
+def _start(run: RunState) -> int:
+    return run.start_ms or 0
+
+
+def outer_runs(runs: Collection[RunState]) -> dict[str, list[RunState]]:
+    """Return the queries by which others only surround the write (CREATE OR REPLACE TABLE AS
+    SELECT), by their ids.
+    """
+    return inner_runs(runs, lambda run: run.plan_node.endswith("_as_select"), are_same_outputs=True)
+
+
+def inner_runs(
+    runs: Collection[RunState],
+    is_outer: Callable[[RunState], bool],
+    *,
+    are_same_outputs: bool = False,
+) -> dict[str, list[RunState]]:
+    """Return the queries that ran during an outer one, with its inputs, by the id of that one."""
+    found: dict[str, list[RunState]] = {}
+    outers = [run for run in runs if is_outer(run)]
+    timeline = _Timeline(runs if outers else ())
+    for outer in outers:
+        for run in timeline.within(outer):
+            if are_same_outputs and outer.outputs.keys() != run.outputs.keys():
+                continue
+            if outer.inputs.keys() <= run.inputs.keys():
+                found.setdefault(outer.run_id, []).append(run)
+    return found
 
 
 # -- last names of tables
@@ -328,7 +344,7 @@ class _Generations:
             generation = self._at(dataset, run.index)
             if generation is not None and dataset not in run.outputs:
                 generation.read = True
-        for dataset, state in run.changed:
+        for dataset, state in run.outputs.items():
             if state.lifecycle == DROP:
                 self._end(dataset, run.index)
             elif state.lifecycle == RENAME:

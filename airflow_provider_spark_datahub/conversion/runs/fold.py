@@ -44,11 +44,6 @@ from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
 
-_NON_MATERIALISING = tuple(
-    f"{step}_{source}"
-    for step in ("map", "map_partitions", "flatmap", "filter", "distinct")
-    for source in ("parallel_collection", "text_file", "hadoopfile")
-)
 # Spark's own jobs: it reads footers, infers a schema, or reads the first lines of a CSV file as
 # text.
 _LISTINGS = (
@@ -293,21 +288,6 @@ class RunState(msgspec.Struct, gc=False):
         return self.job_type in QUERY_TYPES
 
     @property
-    def changed(self) -> Collection[tuple[DatasetId, DatasetState]]:
-        """The outputs that the run wrote, dropped or renamed, without those that it only passed
-        through.
-        """
-        return () if self.passes_through else self.outputs.items()
-
-    @property
-    def passes_through(self) -> bool:
-        """Return whether it is a job of RDDs that names inputs as outputs, but materialises nothing."""
-        if self.job_type != RDD_JOB or not self.job_name.endswith(_NON_MATERIALISING):
-            return False
-        read = {dataset.name for dataset in self.inputs}
-        return read == {dataset.name for dataset in self.outputs}
-
-    @property
     def is_listing(self) -> bool:
         """Return whether it only reads footers or the first lines of files, so that Spark knows
         their schema.
@@ -325,7 +305,7 @@ class RunState(msgspec.Struct, gc=False):
         """The outputs that the run wrote. A table that it only created or altered has no new data."""
         return [
             (dataset, state)
-            for dataset, state in self.changed
+            for dataset, state in self.outputs.items()
             if state.lifecycle not in NOT_WRITTEN
             and not (state.lifecycle in _OF_CATALOG and _is_of_catalog(self.plan_node))
         ]
@@ -368,9 +348,7 @@ class RunState(msgspec.Struct, gc=False):
     def certain(self) -> RunState:
         """Return the run with the inputs and outputs that its end cannot take back."""
         inputs = {} if self.job_type == RDD_JOB or self.is_listing else self.inputs
-        return structs.replace(
-            self, inputs=inputs, outputs=dict(self.changed) if self.ended else {}
-        )
+        return structs.replace(self, inputs=inputs, outputs=self.outputs if self.ended else {})
 
 
 def _is_of_catalog(plan_node: str) -> bool:

@@ -8,13 +8,12 @@ Tests: ``tests/conversion/test_coalesce.py`` and ``tests/conversion/test_operati
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, reduce
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -51,8 +50,9 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
 )
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.runs.effects import (
-    statements_within,
+    outer_runs,
     under_last_names,
+    with_statements,
 )
 from airflow_provider_spark_datahub.conversion.runs.evidence import (
     EVENT,
@@ -150,46 +150,10 @@ def operations_of(runs: Collection[RunState], namer: DatasetNamer) -> list[Opera
     )
 
 
-def outer_runs(runs: Collection[RunState]) -> dict[str, list[RunState]]:
-    """Return the queries by which others only surround the write (CREATE OR REPLACE TABLE AS
-    SELECT), by their ids.
-    """
-
-    def is_outer(run: RunState) -> bool:
-        return run.plan_node.endswith("_as_select")
-
-    writers: dict[frozenset[DatasetId], list[RunState]] = {}
-    for run in runs if any(map(is_outer, runs)) else ():
-        writers.setdefault(frozenset(dataset for dataset, _ in run.written), []).append(run)
-    return dict(
-        chain.from_iterable(inner_runs(same, is_outer).items() for same in writers.values())
-    )
-
-
-def inner_runs(
-    runs: Iterable[RunState], is_outer: Callable[[RunState], bool]
-) -> dict[str, list[RunState]]:
-    """Return the queries that ran during an outer one, with its inputs, by the id of that one."""
-    timed = sorted(
-        (run for run in runs if run.start_ms is not None and run.end_ms is not None), key=_start
-    )
-    found = {}
-    for run in filter(is_outer, timed):
-        first, end_ms = bisect_left(timed, _start(run), key=_start), run.end_ms or 0
-        during = timed[first : bisect_right(timed, end_ms, key=_start)]
-        inner = [one for one in during if one is not run and (one.end_ms or 0) <= end_ms]
-        found[run.run_id] = [one for one in inner if run.inputs.keys() <= one.inputs.keys()]
-    return {run_id: inner for run_id, inner in found.items() if inner}
-
-
-def _start(run: RunState) -> int:
-    return run.start_ms or 0
-
-
 def _of_run(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:
     if run.failure or not run.ended or run.start_ms is None or run.end_ms is None:
         return
-    for dataset, state in in_time(run.changed):
+    for dataset, state in in_time(run.outputs.items()):
         if (urn := namer.urn(dataset)) is None:
             continue
         yield Operation(
@@ -289,7 +253,7 @@ class Lineage(msgspec.Struct, gc=False):
         :param has_log: Spark's event log was read, too.
         """
         limit = TextLimit(settings.max_string_length, diagnostics.truncations)
-        runs = under_last_names(reported, namer)
+        runs = with_statements(under_last_names(reported, namer))
         edges = _Edges(
             runs, namer, in_flight=in_flight, succeeded=succeeded, settings=settings, limit=limit
         )
@@ -343,6 +307,22 @@ _Touched = list[tuple[DatasetId, DatasetState]]
 _ONLY_IN_COLUMNS = DatasetState()
 
 
+class _Write(NamedTuple):
+    """Write of an output by a run.
+
+    :param read: datasets that reach it, each with its URN.
+    """
+
+    run: RunState
+    state: DatasetState
+    read: list[tuple[DatasetId, str]]
+
+    @property
+    def named(self) -> tuple[DatasetId, ...]:
+        """Datasets that may reach it, also those that are no inputs of the job."""
+        return (*self.run.inputs, *self.state.column_inputs)
+
+
 class _Edges:
     """Datasets of an application's runs that are edges of its job."""
 
@@ -364,13 +344,11 @@ class _Edges:
         self._aspects: dict[tuple[bytes, str], dict[str, Any] | None] = {}
         self._namer = namer
         self._in_flight = in_flight
-        self._written: list[tuple[RunState, _Touched]] = [
-            (
-                run,
-                [] if run.failure or (run.job_type in in_flight and not run.ended) else run.written,
-            )
-            for run in runs
-        ]
+        self._written: list[tuple[RunState, _Touched]] = []
+        for run in runs:
+            is_lost = run.failure or (run.job_type in in_flight and not run.ended)
+            self._written.append((run, [] if is_lost else run.written))
+        self._find_reads()
 
     def outputs(self) -> dict[str, JobDataset]:
         """Return the written datasets, by URN."""
@@ -384,16 +362,17 @@ class _Edges:
         """Return the read datasets, by URN, with those that only column lineage names (Deviation
         8).
         """
-        reads, phantoms = self._reads
-        read = [touched for _, read in reads for touched in read if touched[0] not in phantoms]
+        read = [touched for _, read in self._reads for touched in read]
         return self._by_urn(read, with_schemas=self._schemas == "schemas")
 
-    @cached_property
-    def _reads(self) -> tuple[list[tuple[RunState, _Touched]], set[DatasetId]]:
-        """Return what each run read, and those datasets among it that are phantoms."""
+    def _find_reads(self) -> None:
+        """Find what each run read, without phantoms."""
         reads = [(run, self._read(run, written)) for run, written in self._written]
-        phantoms = self._phantom_reads(reads) | _folders_of_files(reads)
-        return [(run, [] if self._is_caught(run) else read) for run, read in reads], phantoms
+        self._phantoms = self._phantom_reads(reads) | _folders_of_files(reads)
+        self._reads: list[tuple[RunState, _Touched]] = []
+        for run, read in reads:
+            kept = [] if self._is_caught(run) else read
+            self._reads.append((run, [item for item in kept if item[0] not in self._phantoms]))
 
     def _is_caught(self, run: RunState) -> bool:
         """Return whether the query failed, and the job went on without it."""
@@ -401,59 +380,46 @@ class _Edges:
 
     def add_evidence(self, lineage: Lineage, evidence: Evidence) -> None:
         """Add to the edges which queries gave them."""
-        reads, phantoms = self._reads
-        kept = [(run, [item for item in read if item[0] not in phantoms]) for run, read in reads]
-        statements = statements_within([run for run, _ in self._written])
-
-        def named(run: RunState) -> RunState:
-            return (
-                structs.replace(run, sql=statements[run.run_id])
-                if run.run_id in statements
-                else run
-            )
-
-        reading = ((named(run), self._named(items)) for run, items in kept)
+        reading = ((run, self._named(items)) for run, items in self._reads)
         for urn, properties in evidence.properties("input", reading).items():
             lineage.inputs[urn].edge_properties = properties
-        writing = ((named(run), self._named(items)) for run, items in self._written)
+        writing = ((run, self._named(items)) for run, items in self._written)
         for urn, properties in evidence.properties("output", writing).items():
             lineage.outputs[urn].edge_properties = properties
         lineage.writes = {
-            output: evidence.properties("input", ((named(run), items) for run, items in of_output))
-            for output, of_output in self._by_output.items()
+            output: evidence.properties("input", ((write.run, write.read) for write in writes))
+            for output, writes in self._by_output.items()
         }
         lineage.statements = evidence.statements
 
     def writes(self) -> dict[str, dict[str, Mapping[str, str]]]:
         """Return the inputs that reach each output in one query, without properties."""
         return {
-            output: {urn: {} for _, datasets in of_output for _, urn in datasets}
-            for output, of_output in self._by_output.items()
+            output: {urn: {} for write in writes for _, urn in write.read}
+            for output, writes in self._by_output.items()
         }
 
     @cached_property
-    def _by_output(self) -> dict[str, list[tuple[RunState, list[tuple[DatasetId, str]]]]]:
-        """The runs that wrote each output, each with the datasets that reach it there."""
-        reads, phantoms = self._reads
-        by_output: dict[str, list[tuple[RunState, list[tuple[DatasetId, str]]]]] = {}
-        for (run, written), (_, read) in zip(self._written, reads, strict=True):
-            named = list(self._named([item for item in read if item[0] not in phantoms]))
+    def _by_output(self) -> dict[str, list[_Write]]:
+        """The writes of each output."""
+        by_output: dict[str, list[_Write]] = {}
+        for (run, written), (_, read) in zip(self._written, self._reads, strict=True):
+            named = list(self._named(read))
             for dataset, state in written:
                 urn = self._namer.urn(dataset)
                 if urn is None:
                     continue
                 of_run = run.inputs if state.reached_by is None else state.reached_by
                 reaching = {*of_run, *state.column_inputs}
-                of_output = [item for item in named if item[0] in reaching]
-                by_output.setdefault(urn, []).append((run, of_output))
+                write = _Write(run, state, [item for item in named if item[0] in reaching])
+                by_output.setdefault(urn, []).append(write)
         return by_output
 
     def rejected(self, reported: Sequence[RunState], lineage: Lineage) -> Iterator[RejectedEdge]:
         """Yield the datasets of the reported runs that are not edges, with the reasons."""
         runs = [run for run, _ in self._written]
-        _, phantoms = self._reads
         for edge in rejected_edges(
-            reported, runs, self._namer.urn, in_flight=self._in_flight, phantoms=phantoms
+            reported, runs, self._namer.urn, in_flight=self._in_flight, phantoms=self._phantoms
         ):
             if edge.urn not in (lineage.inputs if edge.kind == "input" else lineage.outputs):
                 yield edge
@@ -485,42 +451,27 @@ class _Edges:
         """Yield a sentence for each output without any input, or without direct column lineage if
         it is wanted.
         """
-        _, phantoms = self._reads
-        by_output: dict[str, list[tuple[RunState, DatasetState]]] = {}
-        for run, written in self._written:
-            for dataset, state in written:
-                if (urn := self._namer.urn(dataset)) is not None:
-                    by_output.setdefault(urn, []).append((run, state))
-        reads = {run.run_id: not run.inputs.keys() <= phantoms for run, _ in self._written}
-        for urn, writes in in_time(sorted(by_output.items())):
-            has_inputs = any(
-                reads[run.run_id] or not phantoms.issuperset(state.column_inputs)
-                for run, state in writes
-            )
+        for urn, writes in in_time(sorted(self._by_output.items())):
+            states = [write.state for write in writes]
+            named = {dataset for write in writes for dataset in write.named}
+            has_inputs = not named <= self._phantoms
+            has_columns = any(state.direct_columns for state in states)
             # A plan shows that there are no more: constants, and counts of rows.
-            is_known = all(state.is_resolved and not state.gap for _, state in writes)
-            if is_known or (
-                has_inputs
-                and not (with_columns and not any(state.direct_columns for _, state in writes))
-            ):
+            is_known = all(state.is_resolved and not state.gap for state in states)
+            if is_known or (has_inputs and (has_columns or not with_columns)):
                 continue
-            query = _query(writes[-1][0])
-            source = "Spark's event log" if writes[-1][0].is_logged else "OpenLineage"
-            reasons = "; ".join(dict.fromkeys(state.gap for _, state in writes if state.gap))
-            reason = f". In Spark's plan, {reasons}" if reasons else ""
+            if not named and all(holds_its_rows(write.run.sql) for write in writes):
+                continue
+            last = writes[-1].run
+            source = "Spark's event log" if last.is_logged else "OpenLineage"
+            missing, reported = "column lineage", "reports none"
             if not has_inputs:
-                named = {
-                    dataset
-                    for run, state in writes
-                    for dataset in (*run.inputs, *state.column_inputs)
-                }
-                if not named and all(holds_its_rows(run.sql) for run, _ in writes):
-                    continue
                 folders = ", ".join(sorted({dataset.name for dataset in named}))
                 names = f"only a folder around the file ({folders})" if folders else "none"
-                yield f"no input of {urn} is known: {source} names {names} for {query}{reason}"
-            else:
-                yield f"no column lineage of {urn} is known: {source} reports none for {query}{reason}"
+                missing, reported = "input", f"names {names}"
+            reasons = "; ".join(dict.fromkeys(state.gap for state in states if state.gap))
+            reason = f". In Spark's plan, {reasons}" if reasons else ""
+            yield f"no {missing} of {urn} is known: {source} {reported} for {_query(last)}{reason}"
 
     def partitions(self) -> tuple[str, ...]:
         """Return the written partitions, if producers report them."""
@@ -530,7 +481,7 @@ class _Edges:
             for _, state in written
             for name in state.partitions
         }
-        return tuple(sorted(partitions)) if partitions else ()
+        return tuple(sorted(partitions))
 
     def columns(self) -> list[tuple[str, DatasetColumns]]:
         """Return the column lineage of written datasets: each output's URN with the columns that

@@ -28,17 +28,13 @@ from airflow_provider_spark_datahub.conversion.facets.dataset import (
     field_names,
 )
 from airflow_provider_spark_datahub.conversion.interruption import in_time
+from airflow_provider_spark_datahub.conversion.runs.effects import inner_runs, outer_runs
 from airflow_provider_spark_datahub.conversion.runs.fold import (
     MOST_VERSIONS,
     DatasetState,
     RunState,
 )
-from airflow_provider_spark_datahub.conversion.runs.lineage import (
-    Lineage,
-    Operation,
-    inner_runs,
-    outer_runs,
-)
+from airflow_provider_spark_datahub.conversion.runs.lineage import Lineage, Operation
 
 _MOST_DATASETS = 500
 """Most datasets of a run that are described, lest its properties grow too long for DataHub."""
