@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from airflow_provider_spark_datahub.capture import event_lines
-from airflow_provider_spark_datahub.foundation.batches import batches_of
+from airflow_provider_spark_datahub.foundation.memory import batches_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

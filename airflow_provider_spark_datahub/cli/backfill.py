@@ -182,7 +182,6 @@ def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -
         sink, problem = hooks.open_sink(connection)
         if sink is None:
             console.fail(str(problem))
-        sink.close()
         delivery = BackfillDelivery(
             folder,
             lambda: hooks.sink_of(connection),

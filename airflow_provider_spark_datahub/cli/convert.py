@@ -38,8 +38,8 @@ from airflow_provider_spark_datahub.conversion import (
     json_lines,
 )
 from airflow_provider_spark_datahub.delivery.outbox import FORMAT
+from airflow_provider_spark_datahub.foundation.memory import gc_paused
 from airflow_provider_spark_datahub.foundation.text import counted
-from airflow_provider_spark_datahub.task import gc_paused
 
 _WRITTEN_AT_ONCE = 100
 _MOST_PROBLEMS = 20  # listed for each file

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     )
     from .airflow_services import AirflowServices, NoAnswerError
     from .assets import emit_assets
-    from .datahub import airflow_connections, check_sink, open_sink, sink_of
+    from .datahub import airflow_connections, check_sink, mask, open_sink, sink_of
     from .lineage_source import LineageSource, Scope, TaskReport
-    from .masking import mask
     from .metrics import count_attempt, gauge_outbox
     from .storage import configured_outbox, result_folder
 else:

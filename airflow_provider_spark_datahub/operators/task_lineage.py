@@ -29,8 +29,8 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider_spark_datahub import capture, conversion, hooks, task
 from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.foundation.memory import gc_paused
 from airflow_provider_spark_datahub.foundation.text import printable
-from airflow_provider_spark_datahub.task import gc_paused
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

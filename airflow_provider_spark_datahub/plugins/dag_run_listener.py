@@ -374,8 +374,8 @@ def _deliver(end: _End, entry: Entry | None) -> None:
     from airflow_provider_spark_datahub.delivery.outbox import DrainLimits
 
     if entry is None:
-        with hooks.sink_of(end.connection) as sink:
-            outcome = sink.deliver(end.proposals, delivery.Deadline.after(_DELIVERY_SECONDS))
+        sink = hooks.sink_of(end.connection)
+        outcome = sink.deliver(end.proposals, delivery.Deadline.after(_DELIVERY_SECONDS))
         if outcome.pending:
             log.warning(
                 "Could not deliver %s, and it is not in the outbox: %s", end, outcome.problem

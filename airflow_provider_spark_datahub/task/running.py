@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.conversion import patched_edges, retractions
 from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.foundation.memory import gc_paused
 from airflow_provider_spark_datahub.foundation.text import counted
-from airflow_provider_spark_datahub.task.garbage_collection import gc_paused
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import Conversion, Proposal

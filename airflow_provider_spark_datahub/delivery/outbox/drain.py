@@ -270,15 +270,10 @@ class Drain:
             with self._noting_problems():
                 self.outbox.measure()
                 self.outbox.expire_receipts()
-        try:
-            with self.outbox.receipts.remembered() as self._forget_listings:
-                self._drain_groups(groups)
-            for task in self._settled_tasks if names is not None else ():
-                self.outbox.expire_receipts(task)
-        finally:
-            for sink, _ in self._sinks.values():
-                if sink is not None:
-                    sink.close()
+        with self.outbox.receipts.remembered() as self._forget_listings:
+            self._drain_groups(groups)
+        for task in self._settled_tasks if names is not None else ():
+            self.outbox.expire_receipts(task)
         log.debug("Drained %s: %s", self.outbox, self.drained.sentence)
         return self.drained
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import ClassVar, Protocol
 
-from airflow_provider_spark_datahub.conversion import Proposal, json_lines
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, NumberedItem, Sink
@@ -26,11 +26,6 @@ _UNREACHABLE_SECONDS = 1.0
 """Waits for a server that cannot be reached: long enough for a restart behind a load balancer, not
 for an outage.
 """
-
-
-def json_array(proposals: Iterable[Proposal]) -> bytes:
-    """Return proposals as the JSON array that ``datahub ingest``'s file source reads, one a line."""
-    return b"[\n" + b",\n".join(json_lines(proposals).splitlines()) + b"\n]\n"
 
 
 class _BatchClient(Protocol):
