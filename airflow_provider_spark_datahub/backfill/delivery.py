@@ -65,7 +65,7 @@ _BATCH_SECONDS = 120.0
 """Time for the delivery of a batch, including the sink's own retries."""
 
 
-@dataclass(slots=True)
+@dataclass
 class _PartState:
     """Progress of the delivery of a part.
 
@@ -101,7 +101,7 @@ class _Totals:
         )
 
 
-@dataclass(slots=True)
+@dataclass
 class BackfillDelivery:
     """Delivery of the parts of a backfill.
 
@@ -126,7 +126,7 @@ class BackfillDelivery:
 
         :raises PlanError: if the folder holds no complete conversion.
         :raises OSError: if a part or its state cannot be read or written.
-        :raises PartError: if a part is damaged.
+        :raises PlanError: if a part is damaged.
         :raises ProposalFormatError: if a row of a part is not a proposal.
         """
         if not (self.folder / plan.CONVERTED_FILE).exists():

@@ -232,7 +232,7 @@ class _EventConversion:
             self.problems.append(report.sentence)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _InputFile:
     """File of a command, or standard input: decompressed if it is compressed, and with one JSON
     value a line.
@@ -396,7 +396,7 @@ def _lines_of(name: str, content: bytes) -> bytes:
     """Return the proposals of a part of a backfill, one a line."""
     try:
         return "\n".join(backfill.read_part(io.BytesIO(content), name)).encode()
-    except backfill.PartError as error:
+    except backfill.PlanError as error:
         console.fail(str(error), console.EXIT_INCOMPLETE)
 
 

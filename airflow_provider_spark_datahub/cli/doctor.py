@@ -62,7 +62,7 @@ _PROBE_PROPOSAL = Proposal(
 """A proposal without visible effect: a separate DataFlow, marked as removed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _HealthChecks:
     """The checks; each yields its results, and a failed one does not prevent the others.
 

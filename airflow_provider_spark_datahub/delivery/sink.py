@@ -234,17 +234,13 @@ class Sink(ABC):
         delivery = record.delivery()
         log.debug(
             "Delivered %d of %s to %s in %d ms: %d rejected, %d pending%s",
-            *(
-                delivery.delivered,
-                counted(len(items), "item"),
-                self.describe(),
-                (time.monotonic() - started) * 1000,
-            ),
-            *(
-                len(delivery.rejected),
-                len(delivery.pending),
-                f" ({delivery.problem})" if delivery.problem else "",
-            ),
+            delivery.delivered,
+            counted(len(items), "item"),
+            self.describe(),
+            (time.monotonic() - started) * 1000,
+            len(delivery.rejected),
+            len(delivery.pending),
+            f" ({delivery.problem})" if delivery.problem else "",
         )
         return delivery
 

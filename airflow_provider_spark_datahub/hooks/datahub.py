@@ -17,8 +17,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoun
 from airflow_provider_spark_datahub import delivery
 from airflow_provider_spark_datahub.delivery import sinks
 from airflow_provider_spark_datahub.foundation.text import SECRET_NAME
-from airflow_provider_spark_datahub.hooks.airflow_context import connection_of
-from airflow_provider_spark_datahub.hooks.airflow_services import NoAnswerError, ask
+from airflow_provider_spark_datahub.hooks.airflow_services import NoAnswerError, ask, connection_of
 from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
 from airflow_provider_spark_datahub.task import Connections
 

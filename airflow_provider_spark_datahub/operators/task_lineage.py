@@ -334,11 +334,6 @@ class TaskLineage:
             return
         policy, written = self.attempt.options.on_failure, self.ended.written if self.ended else ()
         has_attempts_left = self._airflow is not None and self._airflow.has_attempts_left
-        self._log.debug(
-            "Lineage is pending: lineage_on_failure=%s, attempts left: %s",
-            policy,
-            has_attempts_left,
-        )
         if policy == "warn":
             return
         if has_attempts_left:

@@ -51,7 +51,7 @@ _LISTENER_ALONE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AttemptEnd:
     """End of an attempt.
 

@@ -166,9 +166,6 @@ class RunningAttempt:
         self, conversion: Conversion, proposals: int, delivered: int, problem: str | None
     ) -> None:
         """Log only changes at INFO and WARNING, since a job may run for weeks."""
-        log.debug(
-            "Delivered %d of %s while the job runs", delivered, counted(proposals, "proposal")
-        )
         datasets = conversion.inputs, conversion.outputs
         self.inputs.update(datasets[0])
         self.outputs.update(datasets[1])

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_spark_datahub.backfill import delivery
 from airflow_provider_spark_datahub.backfill.delivery import _BATCH, BackfillDelivery, Rate, _Totals
-from airflow_provider_spark_datahub.backfill.plan import PartError, PlanError
+from airflow_provider_spark_datahub.backfill.plan import PlanError
 from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord
@@ -157,7 +157,7 @@ def test_the_error_names_a_damaged_part(content: bytes, tmp_path: Path) -> None:
     (part,) = (folder / "proposals").iterdir()
     part.write_bytes(content)
     with pytest.raises(
-        PartError, match=r"part-00000-x\.parquet cannot be read as a part of a backfill: "
+        PlanError, match=r"part-00000-x\.parquet cannot be read as a part of a backfill: "
     ):
         deliver(folder, Receiver())
 

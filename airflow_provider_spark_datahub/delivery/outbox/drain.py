@@ -145,7 +145,6 @@ def _deliver(
             ready.discard()
             return _Settlement(ready, None, None)
         sent = [item for item, digits in zip(items, hashes, strict=True) if digits not in newer]
-        log.debug("Delivering %d of %s of %s", len(sent), counted(len(items), "item"), ready)
         delivery, superseded = send(ready, sent), len(items) - len(sent)
         remaining = ready.settle(delivery, sent, superseded, batch)
         max_age = entry.outbox.limits.max_age

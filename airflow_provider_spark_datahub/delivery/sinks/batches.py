@@ -167,11 +167,9 @@ class _Batches:
                 return answer, attempt
             self._record.attempt_failed(self._sink.problem(answer, attempt, deadline))
             before = answer
-            log.debug("Next request in %.1f s; %.1f s are left", wait, deadline.remaining())
             self._sink.backoff.sleep(wait)
             waited += wait
             attempt += 1
-        log.debug("Request %d to post %s succeeded (stored: %s)", attempt, posted, answer)
         return answer, attempt
 
     def _is_spent(self, failure: Failure, attempt: int, wait: float, waited: float) -> bool:

@@ -170,14 +170,12 @@ class GmsClient:
             return _failure_of(error)
         log.debug(
             "%s %s: %d bytes sent; HTTP %d, %d bytes in %.3f s",
-            *(
-                method,
-                path,
-                len(body or b""),
-                answer.status,
-                len(answer.content),
-                time.monotonic() - started,
-            ),
+            method,
+            path,
+            len(body or b""),
+            answer.status,
+            len(answer.content),
+            time.monotonic() - started,
         )
         return answer
 
