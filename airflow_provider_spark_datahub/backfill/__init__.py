@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         SPARK_MAIN,
         SUMMARY,
         BackfillPlan,
-        PartError,
         PlanError,
         ResultFolder,
         folder_uri,

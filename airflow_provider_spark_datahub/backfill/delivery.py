@@ -10,15 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from airflow_provider_spark_datahub.backfill import plan
 from airflow_provider_spark_datahub.conversion import Proposal, ProposalFormatError
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection, Sink
-from airflow_provider_spark_datahub.foundation.batches import batches_of
 from airflow_provider_spark_datahub.foundation.files import write_durably
+from airflow_provider_spark_datahub.foundation.memory import batches_of
 from airflow_provider_spark_datahub.foundation.text import counted
 
 
@@ -66,7 +65,7 @@ _BATCH_SECONDS = 120.0
 """Time for the delivery of a batch, including the sink's own retries."""
 
 
-@dataclass(slots=True)
+@dataclass
 class _PartState:
     """Progress of the delivery of a part.
 
@@ -102,7 +101,7 @@ class _Totals:
         )
 
 
-@dataclass(slots=True)
+@dataclass
 class BackfillDelivery:
     """Delivery of the parts of a backfill.
 
@@ -127,7 +126,7 @@ class BackfillDelivery:
 
         :raises PlanError: if the folder holds no complete conversion.
         :raises OSError: if a part or its state cannot be read or written.
-        :raises PartError: if a part is damaged.
+        :raises PlanError: if a part is damaged.
         :raises ProposalFormatError: if a row of a part is not a proposal.
         """
         if not (self.folder / plan.CONVERTED_FILE).exists():
@@ -154,12 +153,11 @@ class BackfillDelivery:
         state = self._state_of(part)
         problem = None
         if not state.complete and not self._stop.is_set():
-            with closing(self.open_sink()) as sink:
-                try:
-                    problem = self._send(part, state, sink)
-                finally:
-                    if not state.complete:
-                        self._stop.set()
+            try:
+                problem = self._send(part, state, self.open_sink())
+            finally:
+                if not state.complete:
+                    self._stop.set()
         return state, problem
 
     def _send(self, part: plan.ResultFolder, state: _PartState, sink: Sink) -> str | None:

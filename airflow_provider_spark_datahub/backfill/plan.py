@@ -66,10 +66,6 @@ class ResultFolder(Protocol):
         """Write the content of the file."""
 
 
-class PartError(ValueError):
-    """A file that cannot be read as a part of a backfill: another kind of file, or a damaged one."""
-
-
 def folder_uri(folder: str) -> str:
     """Return the URI of a folder that a person names: a path means a disk that this machine and the
     cluster share.
@@ -85,7 +81,7 @@ def read_part(part: IO[bytes], name: str, start: int = 0) -> Iterator[str]:
 
     :param name: the name of the part for error messages.
     :param start: how many proposals to skip.
-    :raises PartError: if the file is not a part.
+    :raises PlanError: if the file is not a part.
     """
     try:
         with pq.ParquetFile(part) as table:
@@ -95,17 +91,17 @@ def read_part(part: IO[bytes], name: str, start: int = 0) -> Iterator[str]:
             )
             yield from islice(texts, start, None)
     except (pa.ArrowException, KeyError, OSError) as error:
-        raise PartError(f"{name} cannot be read as a part of a backfill: {error}") from error
+        raise PlanError(f"{name} cannot be read as a part of a backfill: {error}") from error
 
 
 # -- the plan
 
 
 class PlanError(ValueError):
-    """A plan that cannot be carried out; the message names the problem and the remedy."""
+    """A plan that cannot be carried out, or a part that cannot be read; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BackfillPlan:
     """Plan of a backfill: its sources, its settings, and the place of its results.
 

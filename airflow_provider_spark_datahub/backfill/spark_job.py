@@ -256,7 +256,7 @@ _FILES_PER_TASK = 10_000
 _TASKS_PER_CORE = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _ArchiveFiles:
     """Files of an archive. Those that are large and not compressed are read line by line, the
     others whole.

@@ -24,7 +24,7 @@ from airflow_provider_spark_datahub.capture import (
     read_lines,
 )
 from airflow_provider_spark_datahub.conversion import EventError, LineageSettings, archive
-from airflow_provider_spark_datahub.foundation.batches import batches_of
+from airflow_provider_spark_datahub.foundation.memory import batches_of
 
 Row = tuple[Any, ...]
 Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]

@@ -69,7 +69,7 @@ _MIXED_CLASSES = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChildInjection:
     """Configuration of the listener for all Sparks below one attempt.
 
@@ -137,7 +137,7 @@ class ChildInjection:
                 yield f"the note of a launch cannot be read: {path}: {error.strerror or error}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SubmitArguments:
     """Arguments of Spark's class ``SparkSubmit``, parsed as Spark parses them.
 

@@ -65,7 +65,7 @@ class ClassArchiveError(Exception):
     """There is no archive for a job, or none can be made; the message says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClassArchive:
     """An archive and what it fits.
 
@@ -125,7 +125,7 @@ class ClassArchive:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClassArchives:
     """The archives of one folder: two for each Java, Spark and OpenLineage jar (see :meth:`build`).
 
@@ -371,7 +371,7 @@ spark.stop()
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Training:
     """A job that is run for its classes, in a private folder."""
 

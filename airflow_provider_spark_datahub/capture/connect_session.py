@@ -11,10 +11,9 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
 import msgspec
@@ -38,8 +37,7 @@ _UNKNOWN_RUNS = 1000
 """Unattributed runs whose events are kept, since nothing names their session yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEvents:
+class SessionEvents(NamedTuple):
     """Place of the events of one session.
 
     :param path: event file of the server, which is only read.

@@ -9,11 +9,10 @@ import logging
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, NamedTuple, TypeAlias
 
 from airflow_provider_spark_datahub.capture.event_lines import (
     UNREAD,
@@ -34,8 +33,7 @@ log = logging.getLogger(__name__)
 _BUFFER_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _DiskFolder:
+class _DiskFolder(NamedTuple):
     path: Path
 
     def files(self, names: Collection[str] | None) -> Iterator[str]:
@@ -59,8 +57,7 @@ _CLOCKS_MS = 600_000
 _RANGE_BYTES = 8 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class LogObjects:
+class LogObjects(NamedTuple):
     """Event logs in an object store, where a file appears when Spark closes it.
 
     :param uri: address of their folder, without secrets.
@@ -184,8 +181,7 @@ LogPlace: TypeAlias = "Path | LogObjects"
 _LogFolder: TypeAlias = "_DiskFolder | LogObjects"
 
 
-@dataclass(frozen=True, slots=True)
-class _LogPart:
+class _LogPart(NamedTuple):
     """File of an event log."""
 
     folder: _LogFolder
@@ -279,14 +275,17 @@ _READS_FILES = re.compile(
 # MERGE and UPDATE.
 _METRICS = frozenset(
     {
-        *("size of files read", "written output", "number of written files"),
-        *(
-            "total data file size (bytes)",
-            "total size of added files (bytes)",
-            "number of added data files",
-        ),
-        *("number of added records", "total number of data files", "total number of records"),
-        *("number of target bytes added", "number of bytes added"),
+        "size of files read",
+        "written output",
+        "number of written files",
+        "total data file size (bytes)",
+        "total size of added files (bytes)",
+        "number of added data files",
+        "number of added records",
+        "total number of data files",
+        "total number of records",
+        "number of target bytes added",
+        "number of bytes added",
     }
 )
 _ROWS = "number of output rows"
@@ -299,8 +298,7 @@ _PLAN_CHARS = 1024 * 1024
 """Likewise of a plan: the last node of a large plan names what the query writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ApplicationLog:
+class _ApplicationLog(NamedTuple):
     """Event log of one application, or of one of its attempts.
 
     :param name: id of the application as Spark spells it in file names, with the attempt if there

@@ -10,11 +10,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from airflow_provider_spark_datahub.capture import event_lines
-from airflow_provider_spark_datahub.foundation.batches import batches_of
+from airflow_provider_spark_datahub.foundation.memory import batches_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -59,8 +58,7 @@ be opened.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class EventObjects:
+class EventObjects(NamedTuple):
     """Place of one attempt's events in a store.
 
     :param uri: its address, as :data:`OpenStore` takes it; without secrets.

@@ -104,7 +104,7 @@ class ParentRun(msgspec.Struct, frozen=True):
     run_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LineageInjection:
     """Configuration of the listener for one attempt.
 
@@ -123,7 +123,7 @@ class LineageInjection:
     endpoint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Injection:
     """Result of :func:`inject`.
 
@@ -433,10 +433,9 @@ def _with_member(users: Mapping[str, str], ours: Mapping[str, str]) -> dict[str,
     result = {f"{_TRANSPORT}type": "composite"}
     # The first versions of the composite transport stop at a transport that fails unless this is
     # set.
-    result.update(
-        {} if "continueOnFailure" in users else {f"{_TRANSPORT}continueOnFailure": "true"}
-    )
-    return result | {f"{_MEMBERS}{_OUR_TRANSPORT}.{name}": value for name, value in ours.items()}
+    if "continueOnFailure" not in users:
+        result[f"{_TRANSPORT}continueOnFailure"] = "true"
+    return result | _member(_OUR_TRANSPORT, ours)
 
 
 def _composite_of(kind: str, users: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
@@ -452,8 +451,12 @@ def _composite_of(kind: str, users: Mapping[str, str], ours: Mapping[str, str]) 
     result = {f"{_TRANSPORT}type": "composite", f"{_TRANSPORT}continueOnFailure": "true"}
     # A composite transport ignores its members' properties at the top level, also those in
     # spark-defaults.conf.
-    result |= {f"{_MEMBERS}{_USERS_TRANSPORT}.{name}": value for name, value in member.items()}
-    return result | {f"{_MEMBERS}{_OUR_TRANSPORT}.{name}": value for name, value in ours.items()}
+    return result | _member(_USERS_TRANSPORT, member) | _member(_OUR_TRANSPORT, ours)
+
+
+def _member(member: str, transport: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a member of a composite transport."""
+    return {f"{_MEMBERS}{member}.{name}": value for name, value in transport.items()}
 
 
 def _moved_from_file(submission: Submission, transport: Mapping[str, str]) -> frozenset[str]:

@@ -53,7 +53,7 @@ class _Coordinate(msgspec.Struct, frozen=True):
         return f"{self.group}:{self.artifact}:{self.version}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _IvyResolver:
     """Resolver of Maven coordinates that works as one Spark installation does for one submission.
 
@@ -177,22 +177,22 @@ class _IvyResolver:
             for n, url in enumerate(self.submission.effective_repositories(), start=1)
         ]
         m2 = (self._home() / ".m2" / "repository").as_uri() + "/"
-        lines = [
-            "<ivysettings>",
-            '<property name="ivy.maven.lookup.sources" value="false"/>',
-            '<property name="ivy.maven.lookup.javadoc" value="false"/>',
-            '<settings defaultResolver="spark-list"/>',
-            '<resolvers><chain name="spark-list">',
-            _maven_resolver("local-m2-cache", m2),
-            '<filesystem name="local-ivy-cache" local="true">',
-            f"<ivy pattern={quoteattr(f'{local}/ivys/ivy.xml')}/>",
-            f"<artifact pattern={quoteattr(f'{local}/[type]s/[artifact](-[classifier]).[ext]')}/>",
-            "</filesystem>",
-            *(_maven_resolver(name, url) for name, url in remote),
-            "</chain></resolvers>",
-            "</ivysettings>",
-        ]
-        return "\n".join(lines)
+        ivy = quoteattr(f"{local}/ivys/ivy.xml")
+        artifact = quoteattr(f"{local}/[type]s/[artifact](-[classifier]).[ext]")
+        return f"""<ivysettings>
+<property name="ivy.maven.lookup.sources" value="false"/>
+<property name="ivy.maven.lookup.javadoc" value="false"/>
+<settings defaultResolver="spark-list"/>
+<resolvers><chain name="spark-list">
+{_maven_resolver("local-m2-cache", m2)}
+<filesystem name="local-ivy-cache" local="true">
+<ivy pattern={ivy}/>
+<artifact pattern={artifact}/>
+</filesystem>
+{"".join(_maven_resolver(name, url) for name, url in remote)}
+</chain></resolvers>
+</ivysettings>
+"""
 
 
 def _maven_resolver(name: str, root: str | None) -> str:
@@ -377,7 +377,7 @@ def _version_in(listener: bytes) -> spark.ScalaVersion | None:
     return found[0] if len(found) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Chooser:
     submission: Submission
     installation: spark.SparkInstallation | None

@@ -117,7 +117,7 @@ def _write_private(lines: Iterable[bytes], folder: Path | None) -> Path:
     return Path(path)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Submission:
     """Arguments of one ``spark-submit`` call that concern listeners, jars and Spark properties.
 

@@ -18,7 +18,6 @@ from airflow_provider_spark_datahub.backfill import (
     SUMMARY,
     BackfillDelivery,
     BackfillPlan,
-    PartError,
     PlanError,
     Rate,
     ResultFolder,
@@ -34,35 +33,6 @@ _DEFAULT_RATE = 200.0
 
 _STANDARD_ERROR = 2  # the file descriptor
 
-_OutConnection = Annotated[
-    str | None,
-    typer.Option(
-        help="Airflow connection through which this machine reaches an --out in an object store."
-    ),
-]
-_Since = Annotated[
-    str | None,
-    typer.Option(
-        help="Only runs that ended at this time or later: ISO 8601, or 7d for 7 days ago."
-    ),
-]
-_Until = Annotated[
-    str | None,
-    typer.Option(help="Only runs that ended before this time: ISO 8601, or 12h for 12 hours ago."),
-]
-_Application = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Only applications of this name, in which * stands for any text; repeatable."
-    ),
-]
-_Conf = Annotated[
-    list[str] | None, typer.Option(metavar="KEY=VALUE", help="One property of Spark; repeatable.")
-]
-_Rate = Annotated[
-    float, typer.Option(help="Proposals a second at most, over all threads; 0: no limit.", min=0)
-]
-
 
 def backfill(
     sources: Annotated[
@@ -72,10 +42,30 @@ def backfill(
     out: Annotated[
         str, typer.Option(help="Folder of this backfill: its results and its progress.")
     ],
-    out_connection: _OutConnection = None,
-    since: _Since = None,
-    until: _Until = None,
-    application: _Application = None,
+    out_connection: Annotated[
+        str | None,
+        typer.Option(
+            help="Airflow connection through which this machine reaches an --out in an object store."
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Only runs that ended at this time or later: ISO 8601, or 7d for 7 days ago."
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            help="Only runs that ended before this time: ISO 8601, or 12h for 12 hours ago."
+        ),
+    ] = None,
+    application: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only applications of this name, in which * stands for any text; repeatable."
+        ),
+    ] = None,
     run_history: Annotated[
         bool, typer.Option(help="Keep every run, not only the last one of each job.")
     ] = False,
@@ -87,7 +77,10 @@ def backfill(
     deploy_mode: Annotated[
         str | None, typer.Option(help="Deploy mode of Spark: client or cluster.")
     ] = None,
-    conf: _Conf = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="One property of Spark; repeatable."),
+    ] = None,
     binary: Annotated[
         str, typer.Option("--spark-submit", help="The spark-submit to call.")
     ] = "spark-submit",
@@ -95,7 +88,10 @@ def backfill(
     emit: Annotated[
         str | None, typer.Option(help="Deliver through this Airflow connection.")
     ] = None,
-    rate: _Rate = _DEFAULT_RATE,
+    rate: Annotated[
+        float,
+        typer.Option(help="Proposals a second at most, over all threads; 0: no limit.", min=0),
+    ] = _DEFAULT_RATE,
     threads: Annotated[
         int, typer.Option(help="Number of parts delivered at the same time.", min=1)
     ] = 1,
@@ -182,7 +178,6 @@ def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -
         sink, problem = hooks.open_sink(connection)
         if sink is None:
             console.fail(str(problem))
-        sink.close()
         delivery = BackfillDelivery(
             folder,
             lambda: hooks.sink_of(connection),
@@ -194,7 +189,7 @@ def _deliver(folder: ResultFolder, connection: str, rate: float, threads: int) -
         )
         try:
             totals = delivery.run()
-        except (OSError, PlanError, PartError, ProposalFormatError) as error:
+        except (OSError, PlanError, ProposalFormatError) as error:
             console.fail(str(error), console.EXIT_INCOMPLETE)
     for problem in totals.problems:
         console.say(problem)

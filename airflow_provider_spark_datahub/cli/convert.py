@@ -38,8 +38,8 @@ from airflow_provider_spark_datahub.conversion import (
     json_lines,
 )
 from airflow_provider_spark_datahub.delivery.outbox import FORMAT
+from airflow_provider_spark_datahub.foundation.memory import gc_paused
 from airflow_provider_spark_datahub.foundation.text import counted
-from airflow_provider_spark_datahub.task import gc_paused
 
 _WRITTEN_AT_ONCE = 100
 _MOST_PROBLEMS = 20  # listed for each file
@@ -232,7 +232,7 @@ class _EventConversion:
             self.problems.append(report.sentence)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _InputFile:
     """File of a command, or standard input: decompressed if it is compressed, and with one JSON
     value a line.
@@ -396,7 +396,7 @@ def _lines_of(name: str, content: bytes) -> bytes:
     """Return the proposals of a part of a backfill, one a line."""
     try:
         return "\n".join(backfill.read_part(io.BytesIO(content), name)).encode()
-    except backfill.PartError as error:
+    except backfill.PlanError as error:
         console.fail(str(error), console.EXIT_INCOMPLETE)
 
 

@@ -62,7 +62,7 @@ _PROBE_PROPOSAL = Proposal(
 """A proposal without visible effect: a separate DataFlow, marked as removed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _HealthChecks:
     """The checks; each yields its results, and a failed one does not prevent the others.
 
@@ -191,12 +191,10 @@ class _HealthChecks:
         if sink is None:
             yield _bad("connection", problem or "")
             return
-        with sink:
-            yield _good("connection", f"{name} connects to {sink.describe()}")
-            results = hooks.check_sink(name, sink, Deadline.after(self.seconds))
-            yield from results
-            if not self.write or any(result.status is CheckStatus.BAD for result in results):
-                return
+        yield _good("connection", f"{name} connects to {sink.describe()}")
+        results = hooks.check_sink(name, sink, Deadline.after(self.seconds))
+        yield from results
+        if self.write and not any(result.status is CheckStatus.BAD for result in results):
             yield from self._check_delivery(sink)
 
     def _check_delivery(self, sink: Sink) -> Iterator[CheckResult]:

@@ -27,11 +27,11 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Outbox,
 )
 from airflow_provider_spark_datahub.foundation.files import FileAccess, described
+from airflow_provider_spark_datahub.foundation.memory import gc_paused
 from airflow_provider_spark_datahub.foundation.text import counted, printable
 from airflow_provider_spark_datahub.task import (
     OptionError,
     drain,
-    gc_paused,
     may_run,
     unawaited_events,
 )

@@ -12,7 +12,7 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Deadline:
     """Moment on a monotonic clock, shared by every step that spends the same budget.
 
@@ -64,8 +64,6 @@ class _Call:
     A handler of a signal may interrupt the caller anywhere and raise, or make a call itself: it
     waits by a plain lock.
     """
-
-    __slots__ = ("done", "error", "run")
 
     def __init__(self, run: Callable[[], None]) -> None:
         self.run = run

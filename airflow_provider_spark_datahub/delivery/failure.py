@@ -104,7 +104,7 @@ _KAFKA_KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Failure:
     """Reason why something was not acknowledged.
 

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 
@@ -17,33 +17,11 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.foundation.text import counted
 
-if TYPE_CHECKING:
-    from datahub.metadata.schema_classes import MetadataChangeProposalClass
-
 log = logging.getLogger(__name__)
 
 
 NumberedItem = tuple[int, Proposal]
 """Item with its position in the delivery, so that two equal items stay two."""
-
-
-def to_mcp(proposal: Proposal) -> MetadataChangeProposalClass:
-    """Return a proposal as DataHub's generated class.
-
-    The aspect stays JSON: parsing it would drop fields that an older acryl-datahub does not know.
-    """
-    from datahub.metadata.schema_classes import GenericAspectClass, MetadataChangeProposalClass
-
-    return MetadataChangeProposalClass(
-        entityType=proposal.entity_type,
-        entityUrn=proposal.entity_urn,
-        changeType=proposal.change_type,
-        aspectName=proposal.aspect_name,
-        aspect=GenericAspectClass(
-            value=proposal.encoded_value,
-            contentType=proposal.content_type,
-        ),
-    )
 
 
 class CheckStatus(StrEnum):
@@ -256,17 +234,13 @@ class Sink(ABC):
         delivery = record.delivery()
         log.debug(
             "Delivered %d of %s to %s in %d ms: %d rejected, %d pending%s",
-            *(
-                delivery.delivered,
-                counted(len(items), "item"),
-                self.describe(),
-                (time.monotonic() - started) * 1000,
-            ),
-            *(
-                len(delivery.rejected),
-                len(delivery.pending),
-                f" ({delivery.problem})" if delivery.problem else "",
-            ),
+            delivery.delivered,
+            counted(len(items), "item"),
+            self.describe(),
+            (time.monotonic() - started) * 1000,
+            len(delivery.rejected),
+            len(delivery.pending),
+            f" ({delivery.problem})" if delivery.problem else "",
         )
         return delivery
 
@@ -286,12 +260,3 @@ class Sink(ABC):
         Report to the record at once: each acknowledgement, each rejection, and each failed attempt
         before the next one. Call ``record.stop`` if items stay pending.
         """
-
-    def close(self) -> None:  # noqa: B027 (a sink that holds nothing open needs no code)
-        """Release what the sink holds. It cannot be used afterwards."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AttemptKey:
     """Key of one attempt (try number) of a task run.
 

@@ -82,34 +82,17 @@ def open_regular(path: str | Path, *, follow: bool = False) -> BinaryIO:
     :raises NotRegularFileError: if the name leads to anything else.
     :raises OSError: if the file cannot be opened, e.g. FileNotFoundError.
     """
-    return os.fdopen(_open(path, follow=follow)[0], "rb")
-
-
-def first_line(path: str | Path, most: int) -> tuple[bytes, int]:
-    """Return the first line of a regular file, with its newline, and the size of the file in bytes.
-
-    :param most: bytes after which a longer line is cut.
-    :raises NotRegularFileError: as :func:`open_regular`.
-    """
-    descriptor, size = _open(path)
-    with os.fdopen(descriptor, "rb") as file:
-        return file.readline(most), size
-
-
-def _open(path: str | Path, *, follow: bool = False) -> tuple[int, int]:
-    """Return the descriptor of a regular file, and its size."""
     # Not opened at all, if possible; checked again below, since the name may have changed its
     # meaning meanwhile.
     _check_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     try:
-        status = os.fstat(descriptor)
-        _check_regular(path, status.st_mode)
+        _check_regular(path, os.fstat(descriptor).st_mode)
     except OSError:
         os.close(descriptor)
         raise
-    return descriptor, status.st_size
+    return os.fdopen(descriptor, "rb")
 
 
 def _check_regular(path: str | Path, mode: int) -> None:

@@ -26,23 +26,34 @@ _BOOLEANS = {
 }
 
 KINDS_OF_KEYS = (
-    *("access", "account", "api", "azure", "encryption", "master", "private", "shared", "signing"),
-    *("ssh", "storage"),
+    "access",
+    "account",
+    "api",
+    "azure",
+    "encryption",
+    "master",
+    "private",
+    "shared",
+    "signing",
+    "ssh",
+    "storage",
 )
 """Words before ``key`` that make it a secret, unlike a primary key."""
 SECRET_WORDS = (
-    *(
-        "secret",
-        "passw",
-        "passphrase",
-        "pwd",
-        "token",
-        "credential",
-        "authorization",
-        "jaas",
-        "signature",
-    ),
-    *("azure.sas", "azure_sas", "user.info", "key.pem", "oauthbearer.config"),
+    "secret",
+    "passw",
+    "passphrase",
+    "pwd",
+    "token",
+    "credential",
+    "authorization",
+    "jaas",
+    "signature",
+    "azure.sas",
+    "azure_sas",
+    "user.info",
+    "key.pem",
+    "oauthbearer.config",
 )
 """Other words in names of secrets: those of Spark's default of ``spark.redaction.regex``, and more.
 """

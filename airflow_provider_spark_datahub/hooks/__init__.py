@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from .airflow_context import (
         AttemptContext,
         configuration,
-        connection_of,
         dag_run_of,
         datahub_plugin_is_active,
         ended_attempt,
@@ -24,11 +23,10 @@ if TYPE_CHECKING:
         successful_task_runs,
         tasks_of_dags,
     )
-    from .airflow_services import AirflowServices, NoAnswerError
+    from .airflow_services import AirflowServices, NoAnswerError, connection_of
     from .assets import emit_assets
-    from .datahub import airflow_connections, check_sink, open_sink, sink_of
+    from .datahub import airflow_connections, check_sink, mask, open_sink, sink_of
     from .lineage_source import LineageSource, Scope, TaskReport
-    from .masking import mask
     from .metrics import count_attempt, gauge_outbox
     from .storage import configured_outbox, result_folder
 else:

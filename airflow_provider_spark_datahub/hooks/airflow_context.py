@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pendulum
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
+from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_spark_datahub.capture import ParentRun
 from airflow_provider_spark_datahub.conversion import (
@@ -44,7 +44,6 @@ from airflow_provider_spark_datahub.hooks.airflow_services import (
     AirflowServices,
     ask,
     configured,
-    is_task,
 )
 from airflow_provider_spark_datahub.task import SECTION, LineageConfiguration
 
@@ -101,32 +100,6 @@ def configuration() -> LineageConfiguration:
         home=Path(AIRFLOW_HOME) / SECTION,
         names=tuple(sorted(names)),  # Airflow asks commands and secrets for options of its own only
     )
-
-
-def connection_of(connection_id: str) -> Any:
-    """Return a connection of Airflow: in a task as the task SDK finds it, elsewhere from Airflow's
-    database as well.
-
-    Since Airflow 3.1, the SDK knows only the environment and the secrets backend in a process that
-    is neither a task nor a server. Airflow's own commands use the model, as here.
-
-    :raises AirflowNotFoundException: if there is no such connection.
-    :raises NoAnswerError: if Airflow, or a secrets backend, does not answer.
-    """
-
-    def connection() -> Any:
-        try:
-            found = BaseHook.get_connection(connection_id)
-        except AirflowNotFoundException:
-            if is_task():
-                raise
-            from airflow.models.connection import Connection
-
-            found = Connection.get_connection_from_secrets(connection_id)
-        found.extra_dejson.get("")  # anything else than a connection is none
-        return found
-
-    return ask(f"the connection {connection_id}", connection)
 
 
 def datahub_plugin_is_active() -> bool:

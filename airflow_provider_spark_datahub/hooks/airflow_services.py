@@ -15,7 +15,12 @@ from contextvars import copy_context
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException, conf
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowNotFoundException,
+    BaseHook,
+    conf,
+)
 
 from airflow_provider_spark_datahub.conversion import redact_text
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
@@ -35,7 +40,7 @@ class NoAnswerError(AirflowException):
     """A service of Airflow failed, or gave no answer in time; the text says which."""
 
 
-def is_task() -> bool:
+def _is_task() -> bool:
     """Return whether this is the process of a task, which asks Airflow through its supervisor."""
     runner = sys.modules.get("airflow.sdk.execution_time.task_runner")
     return getattr(runner, "SUPERVISOR_COMMS", None) is not None
@@ -60,7 +65,7 @@ def ask(service: str, question: Callable[[], T], deadline: Deadline | None = Non
                 raise
             return [], error
 
-    deadline = deadline or (_IN_TASK if is_task() else _ELSEWHERE)
+    deadline = deadline or (_IN_TASK if _is_task() else _ELSEWHERE)
     try:
         answers, error = step_in_time(service, deadline, partial(copy_context().run, answer))
     except TimeoutError as hang:
@@ -91,6 +96,32 @@ def configured(section: str, option: str, default: T, read: Callable[..., Any] |
     except NoAnswerError as error:
         _warn_once("[%s] %s is left out: Airflow did not answer: %s", section, option, str(error))
         return default
+
+
+def connection_of(connection_id: str) -> Any:
+    """Return a connection of Airflow: in a task as the task SDK finds it, elsewhere from Airflow's
+    database as well.
+
+    Since Airflow 3.1, the SDK knows only the environment and the secrets backend in a process that
+    is neither a task nor a server. Airflow's own commands use the model, as here.
+
+    :raises AirflowNotFoundException: if there is no such connection.
+    :raises NoAnswerError: if Airflow, or a secrets backend, does not answer.
+    """
+
+    def connection() -> Any:
+        try:
+            found = BaseHook.get_connection(connection_id)
+        except AirflowNotFoundException:
+            if _is_task():
+                raise
+            from airflow.models.connection import Connection
+
+            found = Connection.get_connection_from_secrets(connection_id)
+        found.extra_dejson.get("")  # anything else than a connection is none
+        return found
+
+    return ask(f"the connection {connection_id}", connection)
 
 
 class AirflowServices:

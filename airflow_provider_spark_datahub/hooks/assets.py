@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowRuntimeError
@@ -99,8 +98,7 @@ def emit_assets(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _AssetEvents:
+class _AssetEvents(NamedTuple):
     """Asset events of one successful task run. Airflow stores them if, and only if, the task
     succeeds.
 

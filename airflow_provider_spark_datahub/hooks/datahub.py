@@ -1,17 +1,23 @@
-"""Airflow connection types for DataHub, and the sink of each."""
+"""Airflow connection types for DataHub, the sink of each, and Airflow's masker of their secrets.
+
+Tests: ``tests/hooks/test_datahub.py`` and ``tests/hooks/test_masking.py``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException, BaseHook
 
 from airflow_provider_spark_datahub import delivery
 from airflow_provider_spark_datahub.delivery import sinks
-from airflow_provider_spark_datahub.hooks.airflow_context import connection_of
-from airflow_provider_spark_datahub.hooks.airflow_services import NoAnswerError
-from airflow_provider_spark_datahub.hooks.masking import mask_secrets, shown_secrets
+from airflow_provider_spark_datahub.foundation.text import SECRET_NAME
+from airflow_provider_spark_datahub.hooks.airflow_services import NoAnswerError, ask, connection_of
 from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
 from airflow_provider_spark_datahub.task import Connections
 
@@ -52,10 +58,8 @@ class _DatahubHook(BaseHook):
         The checks are those of ``spark-datahub doctor``. Nothing is written.
         """
         try:
-            with self.get_conn() as sink:
-                results = check_sink(
-                    self.datahub_conn_id, sink, delivery.Deadline.after(_CHECK_SECONDS)
-                )
+            deadline = delivery.Deadline.after(_CHECK_SECONDS)
+            results = check_sink(self.datahub_conn_id, self.get_conn(), deadline)
         except (AirflowException, delivery.SinkSettingsError) as error:
             return False, str(error)
         bad = [result for result in results if result.status is delivery.CheckStatus.BAD]
@@ -178,7 +182,7 @@ def airflow_connections(
 def check_sink(connection_id: str, sink: Sink, deadline: delivery.Deadline) -> list[CheckResult]:
     """Return the results of all checks of a connection, without writing anything."""
     results = sink.check(deadline)
-    if shown := shown_secrets(connection_of(connection_id).extra_dejson):
+    if shown := _shown_secrets(connection_of(connection_id).extra_dejson):
         results.append(
             delivery.CheckResult(
                 "credentials",
@@ -192,7 +196,7 @@ def check_sink(connection_id: str, sink: Sink, deadline: delivery.Deadline) -> l
 
 
 def _parts(connection: Any) -> ConnectionParts:
-    mask_secrets(connection.extra_dejson)
+    _mask_secrets(connection.extra_dejson)
     return delivery.ConnectionParts(
         connection.host,
         connection.port,
@@ -201,3 +205,72 @@ def _parts(connection: Any) -> ConnectionParts:
         connection.password,
         connection.extra_dejson,
     )
+
+
+def mask(secret: str) -> None:
+    """Make Airflow hide a text in its logs."""
+    _masker("mask_secret", secret)
+
+
+def _mask_secrets(extra: Mapping[str, Any]) -> None:
+    """Make Airflow hide in its logs what the JSON of a connection holds under names of secrets."""
+    for key, value in extra.items():
+        if isinstance(value, Mapping):
+            _mask_secrets(value)
+        elif isinstance(value, str) and SECRET_NAME.search(key):
+            mask(value)
+
+
+def _shown_secrets(extra: Mapping[str, Any]) -> dict[str, str]:
+    """Return the keys of a connection's extra that hold secrets but whose values Airflow shows,
+    each with its remedy.
+
+    The remedy is what to add to ``[core] sensitive_var_conn_names``.
+
+    Airflow's API hides values by the names of their keys: its own list, and ``[core]
+    sensitive_var_conn_names``. So only names are tested. A real value could be hidden here for
+    another reason: it contains a password that this process has seen elsewhere.
+    """
+    keys = _with_placeholders(extra)
+    shown = sorted(set(_shown(keys, _masker("redact", keys))))
+    return {key: ",".join(_names(key)) for key in shown}
+
+
+def _names(key: str) -> list[str]:
+    """Return the names that make Airflow hide a key. Airflow 3.3 compares them with underscores for
+    dots.
+    """
+    return list(dict.fromkeys((key.lower(), re.sub(r"\W+", "_", key.lower()))))
+
+
+def _with_placeholders(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys with placeholders for their texts, too short for Airflow to take for a known
+    secret.
+    """
+    return {
+        key: _with_placeholders(value) if isinstance(value, Mapping) else "?"
+        for key, value in extra.items()
+        if isinstance(value, Mapping) or (isinstance(value, str) and value)
+    }
+
+
+def _shown(keys: Mapping[str, Any], redacted: Any) -> Iterator[str]:
+    for key, value in keys.items():
+        shown = redacted.get(key) if isinstance(redacted, Mapping) else None
+        if isinstance(value, Mapping):
+            yield from _shown(value, shown)
+        elif value == shown and SECRET_NAME.search(str(key)):
+            yield str(key)
+
+
+def _masker(function: str, value: object) -> Any:
+    """Call a function of Airflow's masker of secrets; without one, return the value."""
+    for module in (
+        "airflow.sdk.log",
+        "airflow.sdk.execution_time.secrets_masker",
+    ):  # since, and before Airflow 3.2
+        with suppress(ImportError, AttributeError):
+            return ask(
+                "the masker of secrets", partial(getattr(import_module(module), function), value)
+            )
+    return value

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
 import msgspec
 from airflow.models.dagrun import DagRun
@@ -42,8 +41,7 @@ _DELIVERY_SECONDS = 20.0
 _FIELDS = get_type_hints(LineageReport)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReport:
+class TaskReport(NamedTuple):
     """Report of a task's last attempt
     (:class:`~airflow_provider_spark_datahub.task.LineageReport`), as plain JSON.
 
@@ -111,8 +109,7 @@ class TaskReport:
         return (str(reason),) if reason else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """Selection of a DAG run, or of one task instance of it."""
 
     dag_id: str

@@ -18,7 +18,8 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     OutboxError,
 )
 from airflow_provider_spark_datahub.foundation.files import FileAccess
-from airflow_provider_spark_datahub.hooks.airflow_context import configuration, connection_of
+from airflow_provider_spark_datahub.hooks.airflow_context import configuration
+from airflow_provider_spark_datahub.hooks.airflow_services import connection_of
 
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath

@@ -63,7 +63,7 @@ class _PythonDecoratedOperator(ChildSparkOperator, DecoratedOperator, PythonOper
         super().__init__(kwargs_to_upstream=upstream, python_callable=python_callable, **kwargs)
 
 
-class _PySparkLineageOperator(ChildSparkOperator, _PySparkDecoratedOperator):  # type: ignore[misc]
+class _PySparkDecoratedDatahubOperator(ChildSparkOperator, _PySparkDecoratedOperator):  # type: ignore[misc]
     custom_operator_name = "@task.pyspark_lineage"
 
     def _launcher(self, context: Context) -> task.Launcher:  # noqa: ARG002 (the base's signature)
@@ -103,7 +103,7 @@ def pyspark_lineage_task(
     return task_decorator_factory(
         python_callable=python_callable,
         multiple_outputs=multiple_outputs,
-        decorated_operator_class=_PySparkLineageOperator,
+        decorated_operator_class=_PySparkDecoratedDatahubOperator,
         **kwargs,
     )
 

@@ -39,7 +39,7 @@ def _nothing(_operator: Any, _document: Document) -> dict[str, Any]:
     return {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SparkRequest:
     """Place of Spark properties in the requests of a service.
 

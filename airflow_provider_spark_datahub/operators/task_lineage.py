@@ -29,8 +29,8 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider_spark_datahub import capture, conversion, hooks, task
 from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.foundation.memory import gc_paused
 from airflow_provider_spark_datahub.foundation.text import printable
-from airflow_provider_spark_datahub.task import gc_paused
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -334,11 +334,6 @@ class TaskLineage:
             return
         policy, written = self.attempt.options.on_failure, self.ended.written if self.ended else ()
         has_attempts_left = self._airflow is not None and self._airflow.has_attempts_left
-        self._log.debug(
-            "Lineage is pending: lineage_on_failure=%s, attempts left: %s",
-            policy,
-            has_attempts_left,
-        )
         if policy == "warn":
             return
         if has_attempts_left:

@@ -262,7 +262,7 @@ def _connections(dag: Any) -> Iterator[tuple[str, str]]:
             yield connection, operator.task_id
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _End:
     """End of a DAG run, for one connection and its tasks, or of one task run.
 
@@ -374,8 +374,8 @@ def _deliver(end: _End, entry: Entry | None) -> None:
     from airflow_provider_spark_datahub.delivery.outbox import DrainLimits
 
     if entry is None:
-        with hooks.sink_of(end.connection) as sink:
-            outcome = sink.deliver(end.proposals, delivery.Deadline.after(_DELIVERY_SECONDS))
+        sink = hooks.sink_of(end.connection)
+        outcome = sink.deliver(end.proposals, delivery.Deadline.after(_DELIVERY_SECONDS))
         if outcome.pending:
             log.warning(
                 "Could not deliver %s, and it is not in the outbox: %s", end, outcome.problem
@@ -386,7 +386,6 @@ def _deliver(end: _End, entry: Entry | None) -> None:
     drained = task.drain(
         entry.outbox, hooks.airflow_connections(), limits, converts=lambda _: False
     ).run([entry.name])
-    log.debug("Delivered %s to %s: %s", end, end.connection, drained.sentence)
     if drained.waiting:
         reasons = "; ".join(problem.rstrip(".") for problem in drained.problems)
         log.warning("Could not deliver %s: %s. It stays in the outbox.", end, reasons)
@@ -437,10 +436,7 @@ def _deliver_rest(end: _End, outbox: Outbox, *, at_last: bool = False) -> None:
 
     limits = DrainLimits(_DRAIN_SECONDS, _DELIVERY_SECONDS)
     connections = hooks.airflow_connections(lambda key: hooks.stored_result(key) or "FAILURE")
-    drained = task.drain(outbox, connections, limits, converts=converts, wanted=is_wanted).run(
-        names
-    )
-    log.debug("Drained the entries that tasks of %s left: %s", end.key.dag_id, drained.sentence)
+    task.drain(outbox, connections, limits, converts=converts, wanted=is_wanted).run(names)
     if others_may_run and not at_last:
         again = partial(_deliver_rest, end, outbox, at_last=True)
         step = partial(

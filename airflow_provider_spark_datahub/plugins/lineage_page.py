@@ -226,7 +226,7 @@ def _may(check: Callable[[Request, Any], None], user: Any, dag_id: str) -> bool:
     return True
 
 
-@dataclass(slots=True)
+@dataclass
 class _Run:
     """Lineage of a DAG run (its key: DAG and run) in a list."""
 

@@ -22,22 +22,22 @@ log = logging.getLogger(__name__)
 
 _OPERATORS = "airflow_provider_spark_datahub.operators"
 DROP_INS = {
-    "SparkSubmitOperator": ("spark_submit", "SparkSubmitDatahubOperator"),
-    "SparkJDBCOperator": ("spark_commands", "SparkJDBCDatahubOperator"),
-    "SparkSqlOperator": ("spark_commands", "SparkSqlDatahubOperator"),
-    "SparkPipelinesOperator": ("spark_commands", "SparkPipelinesDatahubOperator"),
-    "LivyOperator": ("livy", "LivyDatahubOperator"),
-    "SparkKubernetesOperator": ("spark_kubernetes", "SparkKubernetesDatahubOperator"),
-    "EmrServerlessStartJobOperator": ("emr", "EmrServerlessStartJobDatahubOperator"),
-    "EmrAddStepsOperator": ("emr", "EmrAddStepsDatahubOperator"),
-    "EmrContainerOperator": ("emr", "EmrContainerDatahubOperator"),
-    "GlueJobOperator": ("glue", "GlueJobDatahubOperator"),
-    "DataprocSubmitJobOperator": ("dataproc", "DataprocSubmitJobDatahubOperator"),
-    "DataprocCreateBatchOperator": ("dataproc", "DataprocCreateBatchDatahubOperator"),
-    "DatabricksSubmitRunOperator": ("databricks", "DatabricksSubmitRunDatahubOperator"),
-    "_PySparkDecoratedOperator": ("child_spark", "_PySparkLineageOperator"),
+    "SparkSubmitOperator": "spark_submit",
+    "SparkJDBCOperator": "spark_commands",
+    "SparkSqlOperator": "spark_commands",
+    "SparkPipelinesOperator": "spark_commands",
+    "LivyOperator": "livy",
+    "SparkKubernetesOperator": "spark_kubernetes",
+    "EmrServerlessStartJobOperator": "emr",
+    "EmrAddStepsOperator": "emr",
+    "EmrContainerOperator": "emr",
+    "GlueJobOperator": "glue",
+    "DataprocSubmitJobOperator": "dataproc",
+    "DataprocCreateBatchOperator": "dataproc",
+    "DatabricksSubmitRunOperator": "databricks",
+    "_PySparkDecoratedOperator": "child_spark",
 }
-_ANY_OTHER = ("child_spark", "ChildSparkOperator")
+"""Module of the drop-in for each operator. Its class has the operator's name, with ``Datahub``."""
 
 
 @hookimpl
@@ -88,8 +88,10 @@ def _with_lineage(
     decorator = getattr(operator, "custom_operator_name", None)  # @task.pyspark
     if wanted.isdisjoint([*names, *paths, decorator]) or "SparkLineageOperator" in names:
         return None
-    module, name = next((DROP_INS[name] for name in names if name in DROP_INS), _ANY_OTHER)
-    drop_in = getattr(import_module(f"{_OPERATORS}.{module}"), name)
+    name = next((name for name in names if name in DROP_INS), "")
+    module = import_module(f"{_OPERATORS}.{DROP_INS.get(name, 'child_spark')}")
+    kind = f"{name.removesuffix('Operator')}DatahubOperator" if name else "ChildSparkOperator"
+    drop_in = getattr(module, kind)
     attributes: dict[str, Any] = {
         "__module__": operator.__module__,
         "__qualname__": operator.__qualname__,
@@ -104,7 +106,7 @@ def _with_lineage(
         attributes["custom_operator_name"] = decorator
     make: Any = type(operator)
     bases: tuple[type, ...] = (drop_in, operator)
-    if name != _ANY_OTHER[1] and operator not in drop_in.__mro__:
+    if name and operator not in drop_in.__mro__:
         from airflow_provider_spark_datahub.operators.links import LINKS
 
         # Lineage begins at super().execute() of a subclass: before, its own code may overwrite the

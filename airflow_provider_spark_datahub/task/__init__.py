@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from .attempt import AttemptLineage, Launcher
     from .earlier import SucceededAttempt
     from .ended import AttemptEnd, EndedAttempt
-    from .garbage_collection import gc_paused
     from .options import (
         ARGUMENTS,
         OPTIONS,

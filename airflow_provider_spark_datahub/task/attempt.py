@@ -144,7 +144,7 @@ class AttemptLineage:
             self._log_failure = f"an earlier attempt failed: {known}. This attempt writes none"
             self.report.warnings.append(self._log_failure)
         elif known and self.options.capture != "event_log":
-            self.options = self.options.without_listener()
+            self.options = replace(self.options, capture="event_log")
             self.report.warnings.append(
                 f"an earlier attempt failed: {known}. This attempt runs without the listener, and its lineage comes "
                 "from Spark's own event log"

@@ -105,10 +105,7 @@ class TaskDelivery:
         """
         # Their secrets were redacted when they were made.
         for proposal in proposals if log.isEnabledFor(logging.DEBUG) else ():
-            text = proposal.to_json()
-            rest = len(text) - _LOGGED_CHARS
-            more = f" … and {counted(rest, 'more character')}" if rest > 0 else ""
-            log.debug("Proposal: %s%s", text[:_LOGGED_CHARS], more)
+            log.debug("Proposal: %s", proposal.to_json()[:_LOGGED_CHARS])
         if self._sink is None:
             # Airflow may answer now, or somebody have added the connection.
             self._sink, self.sink_problem = self._connections.open_sink(self._options.connection)
@@ -157,7 +154,6 @@ class TaskDelivery:
                 if entry.name.group == self._group
             ]
             earlier = [entry for entry in entries if entry.name.try_number < self._key.try_number]
-            log.debug("%s of earlier attempts", counted(len(earlier), "outbox entry"))
 
             def send(_: Entry, proposals: Sequence[Proposal]) -> Delivery:
                 return self.send(proposals, deadline)

@@ -10,9 +10,8 @@ import logging
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -41,8 +40,7 @@ The time for lineage is usually over then: that is why it is pending.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class SucceededAttempt:
+class SucceededAttempt(NamedTuple):
     """Earlier attempt whose Spark job succeeded and whose lineage a later attempt delivers.
 
     :param written: what its job wrote.

@@ -17,10 +17,10 @@ from airflow_provider_spark_datahub.capture import EVENT_FOLDER, CollectionRepor
 from airflow_provider_spark_datahub.conversion import DatasetId, patched_edges, redact_text
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord
+from airflow_provider_spark_datahub.foundation.memory import gc_paused
 from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.task.attempt import LAST_LINE_CHARS
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
-from airflow_provider_spark_datahub.task.garbage_collection import gc_paused
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.report import LineageReport
 
@@ -51,7 +51,7 @@ _LISTENER_ALONE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AttemptEnd:
     """End of an attempt.
 

@@ -48,7 +48,7 @@ _STUCK = "a read of them has not ended"
 def _hand_over(
     events: Iterator[bytes],
     report: CollectionReport,
-    add: Callable[[bytes], None],
+    add: Callable[[bytes], object],
     deadline: Deadline,
 ) -> None:
     """Hand the events of a reader to ``add`` until the deadline, which also ends the conversion of
@@ -114,20 +114,13 @@ class JobEvents:
             self._converter.discard_reported(with_log=self._event_log.is_followed)
             self._forgotten = True
 
-    @property
-    def _has_event_log(self) -> bool:
-        return self._event_log.folder is not None
-
     def _add_new(self, events: Iterator[bytes], stop: Callable[[], bool]) -> int:
         count = 0
         for event in events:
-            self._add(event)
+            self._converter.add(event)
             count += 1
         # Read the log after the events: it must contain every query that the events name.
         return count + self._event_log.follow(self._converter, stop)
-
-    def _add(self, event: bytes) -> None:
-        self._converter.add(event)
 
     # -- when it is over
 
@@ -160,7 +153,9 @@ class JobEvents:
         started = monotonic()
         report = self._report
         if self._file is not None:
-            _hand_over(self._file.rest(lambda: deadline.expired), report, self._add, deadline)
+            _hand_over(
+                self._file.rest(lambda: deadline.expired), report, self._converter.add, deadline
+            )
         log.debug(
             "Collected %s, %d bytes, %s in %d ms: %s", counted(report.events, "event"), report.bytes_read,
             counted(report.quarantined_count, "unusable line"), (monotonic() - started) * 1000, report.sentence,
@@ -191,7 +186,7 @@ class JobEvents:
         """Return whether Spark's event log is the only source: a job without the listener leaves no
         event file.
         """
-        return self._report.outcome is Outcome.MISSING and self._has_event_log
+        return self._report.outcome is Outcome.MISSING and self._event_log.folder is not None
 
     def lineage_in_time(
         self, succeeded: bool, attempt: TaskAttempt, deadline: Deadline

@@ -42,7 +42,7 @@ class OptionError(ValueError):
         self.option = option
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Option:
     """Option in Airflow's section ``[spark_datahub]``.
 
@@ -144,7 +144,7 @@ ARGUMENTS = tuple(name for name, option in OPTIONS.items() if option.argument)
 _LIMITS = ("outbox_max_bytes", "group_access")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LineageOptions:
     """Options of one attempt, resolved and checked, as :data:`OPTIONS` describes them; ``None``
     switches one off.
@@ -181,17 +181,13 @@ class LineageOptions:
     connect_events: Path | None = None
     event_log_connection: str | None = None
 
-    def without_listener(self) -> LineageOptions:
-        """Return these options for a job whose lineage comes from Spark's own event log alone."""
-        return replace(self, capture="event_log")
-
     @property
     def reads_event_log(self) -> bool:
         """Return whether the job writes Spark's own event log for its lineage."""
         return self.capture != "listener" and self.settings.coalesce_jobs
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LineageConfiguration:
     """Defaults of all options, and the arguments laid over them.
 
@@ -328,10 +324,14 @@ class LineageConfiguration:
         """
         from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
 
-        return OutboxLimits(
-            max_bytes=int(self._positive("outbox_max_bytes")),
-            group_access=_boolean("group_access", self._text("group_access")),
-        )
+        text = self._text("outbox_max_bytes")
+        most = _number(text)
+        # NaN fails every comparison, so it is refused as well.
+        if not 0 < most < float("inf"):
+            problem = f"[{SECTION}] outbox_max_bytes is {text!r}, want a number above 0"
+            raise OptionError("outbox_max_bytes", problem)
+        shared = _boolean("group_access", self._text("group_access"))
+        return OutboxLimits(max_bytes=int(most), group_access=shared)
 
     def setting_layers(
         self, lineage: Mapping[str, Any] | str | None = None
@@ -386,14 +386,6 @@ class LineageConfiguration:
         location = argument or self.read(f"{kind}_location")
         return Path(location.removeprefix("file://")).expanduser() if location else self.home / kind
 
-    def _positive(self, option: str) -> float:
-        text = self._text(option)
-        number = _number(text)
-        # NaN fails every comparison, so it is refused as well.
-        if not 0 < number < float("inf"):
-            raise OptionError(option, f"[{SECTION}] {option} is {text!r}, want a number above 0")
-        return number
-
 
 def _unknown(name: str, known: Iterable[str]) -> str:
     close = nearest(name, known)
@@ -429,7 +421,7 @@ def _no_store(uri: str) -> ObjectStore:
     raise OSError(f"Cannot open {uri}: this launcher knows no object stores")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Connections:
     """Access to sinks, outbox and object stores. Only the launcher knows how connections are
     stored.

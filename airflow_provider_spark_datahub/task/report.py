@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import msgspec
 
 from airflow_provider_spark_datahub.foundation.text import counted
 
@@ -17,8 +18,7 @@ pairs.
 """
 
 
-@dataclass
-class LineageReport:
+class LineageReport(msgspec.Struct):
     """Counts and reasons of one attempt.
 
     :param events: number of OpenLineage events that were read.
@@ -49,23 +49,23 @@ class LineageReport:
     connection: str = ""
     events: int = 0
     bad_events: int = 0
-    jobs: list[str] = field(default_factory=list)
-    inputs: list[str] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
+    jobs: list[str] = []
+    inputs: list[str] = []
+    outputs: list[str] = []
     proposals: int = 0
     delivered: int = 0
     rejected: int = 0
     pending: int = 0
     stored: bool | None = None
-    assets: list[str] = field(default_factory=list)
+    assets: list[str] = []
     failure: str | None = None
     started_spark: bool = True
     failed: bool = False
     reason: str | None = None
-    warnings: list[str] = field(default_factory=list)
-    gaps: list[str] = field(default_factory=list)
-    sources: dict[str, int] = field(default_factory=dict)
-    changes: list[str] = field(default_factory=list)
+    warnings: list[str] = []
+    gaps: list[str] = []
+    sources: dict[str, int] = {}
+    changes: list[str] = []
     events_file: str | None = None
     outbox_entry: str | None = None
     seconds: float = 0.0
@@ -84,7 +84,7 @@ class LineageReport:
         """Return the report as JSON, for XCom: in a row of Airflow's database, with lists of
         limited length.
         """
-        obj = asdict(self)
+        obj = msgspec.structs.asdict(self)
         lists = {name: value for name, value in obj.items() if isinstance(value, list)}
         longer = {name: len(value) for name, value in lists.items() if len(value) > _MOST_LISTED}
         obj |= {

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_spark_datahub.conversion import patched_edges, retractions
 from airflow_provider_spark_datahub.delivery import Deadline
+from airflow_provider_spark_datahub.foundation.memory import gc_paused
 from airflow_provider_spark_datahub.foundation.text import counted
-from airflow_provider_spark_datahub.task.garbage_collection import gc_paused
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import Conversion, Proposal
@@ -166,9 +166,6 @@ class RunningAttempt:
         self, conversion: Conversion, proposals: int, delivered: int, problem: str | None
     ) -> None:
         """Log only changes at INFO and WARNING, since a job may run for weeks."""
-        log.debug(
-            "Delivered %d of %s while the job runs", delivered, counted(proposals, "proposal")
-        )
         datasets = conversion.inputs, conversion.outputs
         self.inputs.update(datasets[0])
         self.outputs.update(datasets[1])

@@ -38,7 +38,7 @@ conversion.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SubmittedJob:
     """Job of an attempt as it was submitted, for the states of the attempt after the submit.
 
@@ -144,7 +144,7 @@ class SubmittedJob:
                 folder.rmdir()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UnfinishedAttempt:
     """Record of an unfinished attempt in the outbox: the place of its events, and the process that
     works on it.

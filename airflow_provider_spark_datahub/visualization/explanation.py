@@ -36,7 +36,7 @@ class UnknownNameError(ValueError):
 # The fields of the next four are those of the JSON document.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Reason:
     """Reason why an edge does not exist.
 
@@ -50,7 +50,7 @@ class _Reason:
     statement: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Edge:
     """An edge of a job.
 
@@ -62,7 +62,7 @@ class _Edge:
     evidence: model.EdgeEvidence | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Step(_Edge):
     """An edge of a job that produced a dataset or a column, with the sources of its data.
 
@@ -73,7 +73,7 @@ class _Step(_Edge):
     transformation: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Link:
     """A dataset or a column in a chain, with the edges that lead to it.
 
@@ -90,7 +90,7 @@ class _Link:
         return _short_name(self.dataset) + (f".{harmless(self.column)}" if self.column else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Explanation:
     """Explanation of a dataset or a column.
 

@@ -128,7 +128,7 @@ def _neighbours(steps: Iterable[tuple[_P, _P]]) -> dict[_P, list[_P]]:
     return neighbours
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     """Coordinates of boxes and links, in pixels from the top left.
 

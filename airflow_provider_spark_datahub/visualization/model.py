@@ -112,7 +112,7 @@ class _RunStateEvent(Struct, frozen=True):
         return attempts[-1] if attempts and self.status != "STARTED" else None
 
 
-@dataclass(slots=True)
+@dataclass
 class Attempt:
     """An attempt of a run, put together from its events; times and duration in milliseconds."""
 
@@ -139,7 +139,7 @@ class Attempt:
         return self.started <= run.started and (self.ended is None or run.started <= self.ended)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class RunNode:
     """A DataProcessInstance and the runs below it.
 
@@ -260,7 +260,7 @@ class RunNode:
         return harmless(kind), harmless(subject), harmless(note)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TreeItem:
     """An item of the displayed run tree: a run, or one of its attempts with the runs that started
     during it.
@@ -301,7 +301,7 @@ class TreeItem:
         return [*items, *(TreeItem(run) for run in remaining)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ColumnLineage:
     """The columns that an output column comes from.
 
@@ -348,7 +348,7 @@ _SOURCES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EdgeQuery:
     """A query that is evidence of an edge.
 
@@ -362,7 +362,7 @@ class EdgeQuery:
     statement: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EdgeEvidence:
     """Evidence of a job's edge: its source and its queries.
 
@@ -411,7 +411,7 @@ def json_object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return {name: None if value == "" else value for name, value in pairs}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GraphJob:
     """A DataJob with its edges, or a Spark job with those of all its DataJobs.
 
@@ -482,7 +482,7 @@ def by_rank(jobs: Sequence[GraphJob]) -> list[GraphJob]:
     return [jobs[number] for number in dict.fromkeys([*order, *range(len(jobs))])]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Graph:
     """Runs, jobs and schemas of a set of proposals.
 

@@ -105,7 +105,7 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ShortName:
     """Name of a dataset as people read it.
 
@@ -131,7 +131,7 @@ class ShortName:
         return [*ends, self.name, self.text]
 
 
-@dataclass(slots=True)
+@dataclass
 class ShortNames:
     """Short names of datasets.
 

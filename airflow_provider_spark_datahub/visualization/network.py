@@ -53,7 +53,7 @@ _USUAL_PLATFORMS = (
 """Platforms in an order in which those that often appear together get different colours."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ColumnSource:
     """A column that another column comes from.
 
@@ -81,7 +81,7 @@ _Evidence = tuple[str, bool, EdgeEvidence]
 """The key of a job, whether it writes the dataset, and the evidence of that."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NetworkColumn:
     """A column of a dataset, with its sources.
 
@@ -100,7 +100,7 @@ class NetworkColumn:
         return _cut(self.name or "(the table as a whole)", _COLUMN_SIZE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Box:
     """A dataset or a job.
 
@@ -147,7 +147,7 @@ class Box:
         return round(width), _JOB_HEIGHT if self.is_job else DATASET_HEIGHT + below
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Network:
     """Boxes and links.
 

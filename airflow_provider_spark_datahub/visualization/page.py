@@ -44,7 +44,7 @@ _SHORT = 24
 _JOINT = re.compile(r"[./_,]+(?=.)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AttemptRow:
     """Row of an attempt, or of a run with several of them.
 
@@ -69,7 +69,7 @@ class AttemptRow:
     is_problem: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attempts:
     """Section with a table of attempts, or of runs, and what can be done with them.
 
@@ -91,7 +91,7 @@ class Attempts:
     filters: Mapping[str, tuple[str, str, Sequence[str]]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Frame:
     """Additions of a server to the page.
 

@@ -12,7 +12,7 @@ from airflow_provider_spark_datahub.delivery import CheckStatus, Deadline, Deliv
 from airflow_provider_spark_datahub.delivery.failure import Backoff
 from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
 from airflow_provider_spark_datahub.delivery.sinks import ObjectStoreSink
-from airflow_provider_spark_datahub.delivery.sinks.object_store import _object_name
+from airflow_provider_spark_datahub.delivery.sinks.files import _object_name
 from tests.delivery.samples import upsert, upserts
 
 RUN = "urn:li:dataProcessInstance:1"

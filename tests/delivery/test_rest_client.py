@@ -29,8 +29,8 @@ from urllib3 import HTTPResponse
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import ConnectionParts, Deadline, Delivery
 from airflow_provider_spark_datahub.delivery.failure import Backoff
-from airflow_provider_spark_datahub.delivery.sink import to_mcp
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
+from airflow_provider_spark_datahub.delivery.sinks.kafka_client import _to_mcp
 from airflow_provider_spark_datahub.delivery.sinks.rest_client import (
     GmsClient,
     _batch_bodies,
@@ -108,7 +108,7 @@ def test_bodies_equal_those_of_datahubs_emitter(mode: EmitMode, proposals: list[
     recorder = _Recorder()
     emitter = DataHubRestEmitter("http://gms", openapi_ingestion=False)
     emitter._session.mount("http://", recorder)
-    emitter.emit_mcps([to_mcp(proposal) for proposal in proposals], emit_mode=mode)
+    emitter.emit_mcps([_to_mcp(proposal) for proposal in proposals], emit_mode=mode)
     ((url, theirs),) = recorder.requests
     assert url == "http://gms/aspects?action=ingestProposalBatch"
     (body,) = ours(proposals, is_async=mode.name.startswith("ASYNC"))
@@ -150,7 +150,7 @@ def test_the_session_equals_that_of_datahubs_emitter(
     client = GmsClient(RestSettings("http://gms"), Deadline.after(60))
     for session, recorder in ((emitter._session, theirs), (client._session, ours)):
         session.mount("http://", recorder)
-    emitter.emit_mcps([to_mcp(upsert("a"))])
+    emitter.emit_mcps([_to_mcp(upsert("a"))])
     assert client.post([upsert("a")]) is True
     assert ours.sent == theirs.sent
 

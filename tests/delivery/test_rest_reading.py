@@ -103,8 +103,8 @@ def read(gms: GmsStandIn, token: str = "right", seconds: float = 60.0) -> list[F
 
 
 def send(gms: GmsStandIn, found: list[Proposal]) -> None:
-    with RestSink(RestSettings(gms.url, "right")) as opened:
-        assert opened.deliver(found, Deadline.after(60)).delivered == len(found)
+    sink = RestSink(RestSettings(gms.url, "right"))
+    assert sink.deliver(found, Deadline.after(60)).delivered == len(found)
 
 
 @pytest.mark.parametrize("few", [False, True])

@@ -21,7 +21,7 @@ class SlowSink(Sink):
 
     def __init__(self, *steps: Step) -> None:
         self.released = threading.Event()
-        self.closed = self.hangs = False
+        self.hangs = False
         self._steps = steps
 
     def describe(self) -> str:
@@ -34,9 +34,6 @@ class SlowSink(Sink):
         self.hangs = not deadline.expired
         assert released.wait(HANGS)
         record.confirm(record.pending(), stored=True)
-
-    def close(self) -> None:
-        self.closed = True
 
     def deliver_until(self, proposals: Sequence[Proposal]) -> Delivery:
         """Return the result when the time is over, then release the sink."""

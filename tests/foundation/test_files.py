@@ -11,7 +11,6 @@ import pytest
 from airflow_provider_spark_datahub.foundation.files import (
     FileAccess,
     NotRegularFileError,
-    first_line,
     open_regular,
     write_durably,
 )
@@ -101,28 +100,6 @@ def test_a_file_that_becomes_a_fifo_is_not_opened(
     monkeypatch.setattr(os, "stat", lambda *_, **__: before)
     with pytest.raises(NotRegularFileError):
         open_regular(path)
-
-
-def test_the_first_line_of_a_file_and_its_size(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    for content, line in (
-        (b"", b""),
-        (b"no end", b"no end"),
-        (b"one\ntwo", b"one\n"),
-        (b"x" * 40_000 + b"\ny", None),
-    ):
-        path.write_bytes(content)
-        assert first_line(path, 50_000) == (
-            line if line is not None else content[:-1],
-            len(content),
-        )
-
-
-def test_a_first_line_without_end_is_cut(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"x")
-    os.truncate(path, 2**40)
-    assert first_line(path, 40_000) == (b"x" + bytes(39_999), 2**40)
 
 
 def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:

@@ -36,9 +36,9 @@ def test_each_connection_type_has_its_sink(
     connection: Any, conn_type: str, host: str, sink: str
 ) -> None:
     connection("lineage", conn_type=conn_type, host=host)
-    with sink_of("lineage") as found:
-        assert type(found).__name__ == sink
-        assert host in found.describe()
+    found = sink_of("lineage")
+    assert type(found).__name__ == sink
+    assert host in found.describe()
 
 
 @pytest.mark.parametrize("conn_type", ["http", "kafka", "", "datahub"])
@@ -88,8 +88,8 @@ def test_a_kafka_connection_of_datahubs_plugin_works(
     proposal = Proposal(
         "dataFlow", "urn:li:dataFlow:(spark,shop,prod)", "status", {"removed": False}
     )
-    with datahub.DatahubKafkaHook().get_conn() as sink:
-        assert sink.deliver([proposal], Deadline.after(60)) == Delivery(delivered=1, stored=False)
+    sink = datahub.DatahubKafkaHook().get_conn()
+    assert sink.deliver([proposal], Deadline.after(60)) == Delivery(delivered=1, stored=False)
     assert [each.key for each in kafka.messages(topic)] == [proposal.entity_urn]
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.hooks import check_sink, masking
-from airflow_provider_spark_datahub.hooks.datahub import DatahubFileHook
+from airflow_provider_spark_datahub.hooks import check_sink, mask
+from airflow_provider_spark_datahub.hooks.datahub import DatahubFileHook, _shown_secrets
 from tests.airflow_versions import read_names_of_secrets, redact
 
 KNOWN = {
@@ -52,8 +52,7 @@ def warnings(extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Any
     """Return what the checks of a connection with this extra say about its secrets."""
     connection = {"conn_type": "datahub-file", "host": "/data/lineage", "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
-    with DatahubFileHook("lineage").get_conn() as sink:
-        results = check_sink("lineage", sink, Deadline.after(60))
+    results = check_sink("lineage", DatahubFileHook("lineage").get_conn(), Deadline.after(60))
     return [result for result in results if result.subject == "credentials"]
 
 
@@ -86,7 +85,7 @@ def test_the_logs_hide_the_secrets_of_a_connection_that_was_used(
 
 
 def test_a_secret_key_is_shown_even_if_this_process_hides_part_of_its_value() -> None:
-    masking.mask("seen-elsewhere")
+    mask("seen-elsewhere")
     extra = {
         "connection": {
             "sasl.jaas.config": 'password="seen-elsewhere-too"',
@@ -94,4 +93,4 @@ def test_a_secret_key_is_shown_even_if_this_process_hides_part_of_its_value() ->
             "ssl.key.pem": "",
         }
     }
-    assert masking.shown_secrets(extra) == {"sasl.jaas.config": "sasl.jaas.config,sasl_jaas_config"}
+    assert _shown_secrets(extra) == {"sasl.jaas.config": "sasl.jaas.config,sasl_jaas_config"}

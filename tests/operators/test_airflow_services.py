@@ -287,7 +287,7 @@ def test_a_secrets_backend_that_hangs_leaves_the_job_its_time(
     """``execution_timeout`` goes on while Airflow is asked."""
     attempt = Attempt(monkeypatch, fault_of("hang", released))
     connection(attempt)
-    monkeypatch.setattr(airflow_services, "is_task", lambda: True)
+    monkeypatch.setattr(airflow_services, "_is_task", lambda: True)
     with timeout(8):  # type: ignore[no-untyped-call]
         report, raised = attempt.run(spark, "warn")
     assert raised is None

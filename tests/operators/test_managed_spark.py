@@ -162,8 +162,11 @@ class Managed:
             "datahub_conn_id": "datahub_file",
             "events_location": f"{self.store}/{self.folder.name}",
         }
-        module, name = policy.DROP_INS[OPERATORS[service][0]]
-        drop_in = getattr(import_module(f"airflow_provider_spark_datahub.operators.{module}"), name)
+        operator = OPERATORS[service][0]
+        module = import_module(
+            f"airflow_provider_spark_datahub.operators.{policy.DROP_INS[operator]}"
+        )
+        drop_in = getattr(module, f"{operator.removesuffix('Operator')}DatahubOperator")
         note = {"spark.app.note": "noted", **(properties or {})}
 
         def make() -> Any:

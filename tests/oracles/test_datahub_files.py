@@ -69,10 +69,10 @@ def test_both_commands_read_the_files_of_convert_and_of_the_file_sink(
         proposals = json.loads(converted.read_text())
         assert ("PATCH" in {proposal["changeType"] for proposal in proposals}) == (exit_code != 0)
 
-        with FileSink(tmp_path / recording) as sink:
-            assert not sink.deliver(
-                [Proposal.from_obj(each) for each in proposals], Deadline.after(30)
-            ).pending
+        delivery = FileSink(tmp_path / recording).deliver(
+            [Proposal.from_obj(each) for each in proposals], Deadline.after(30)
+        )
+        assert not delivery.pending
         (delivered,) = (tmp_path / recording).iterdir()
 
         for file in (converted, delivered):

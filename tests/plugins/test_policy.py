@@ -14,7 +14,7 @@ from airflow.sdk import DAG, TaskGroup, task
 
 from airflow_provider_spark_datahub.operators.child_spark import (
     ChildSparkOperator,
-    _PySparkLineageOperator,
+    _PySparkDecoratedDatahubOperator,
 )
 from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperator
 from airflow_provider_spark_datahub.operators.links import LINKS
@@ -111,8 +111,8 @@ def test_tasks_of_the_named_operators_have_lineage(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", [name for name in policy.DROP_INS if not name.startswith("_")])
 def test_each_operator_with_a_drop_in_gets_it(name: str) -> None:
-    module, kind = policy.DROP_INS[name]
-    drop_in = getattr(import_module(f"airflow_provider_spark_datahub.operators.{module}"), kind)
+    module = import_module(f"airflow_provider_spark_datahub.operators.{policy.DROP_INS[name]}")
+    drop_in = getattr(module, f"{name.removesuffix('Operator')}DatahubOperator")
     (operator,) = (base for base in drop_in.__mro__ if base.__name__ == name)
     with_lineage = policy._with_lineage(operator, frozenset([name]))
     assert with_lineage is not None
@@ -130,7 +130,7 @@ def test_a_decorated_task_is_named_by_its_decorator(monkeypatch: pytest.MonkeyPa
     stored = DagSerialization.to_dict(one)
     pyspark, bash = with_policy(one, monkeypatch, "SparkSubmitOperator, @task.pyspark").tasks
     # Its connection may lead to a Spark Connect server.
-    assert isinstance(pyspark, _PySparkLineageOperator)
+    assert isinstance(pyspark, _PySparkDecoratedDatahubOperator)
     assert not isinstance(bash, SparkLineageOperator)
     names = [
         [each["__var"]["task_type"], each["__var"].get("_operator_name")]

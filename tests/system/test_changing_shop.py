@@ -89,13 +89,9 @@ def test_impact_is_what_changes_and_the_dropped_column_is_named_first(
     with GmsStandIn() as gms:
         for name in ("first", "second"):
             lines = delivered_lines(sink_in(tmp_path / name))
-            with RestSink(RestSettings(gms.url)) as sink:
-                assert (
-                    sink.deliver(
-                        [Proposal.from_obj(json.loads(line)) for line in lines], Deadline.after(60)
-                    ).problem
-                    is None
-                )
+            proposals = [Proposal.from_obj(json.loads(line)) for line in lines]
+            sink = RestSink(RestSettings(gms.url))
+            assert sink.deliver(proposals, Deadline.after(60)).problem is None
         environment = {
             "AIRFLOW_CONN_GMS": json.dumps({"conn_type": "datahub-rest", "host": gms.url})
         }

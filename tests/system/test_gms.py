@@ -54,8 +54,8 @@ class Server:
     name: str
 
     def deliver(self, found: list[Proposal]) -> None:
-        with RestSink(self.settings) as sink:
-            delivery = sink.deliver(found, Deadline.after(INDEXED_SECONDS), patient=True)
+        sink = RestSink(self.settings)
+        delivery = sink.deliver(found, Deadline.after(INDEXED_SECONDS), patient=True)
         assert (delivery.delivered, delivery.rejected, delivery.problem) == (len(found), (), None)
 
 

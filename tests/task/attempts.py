@@ -15,7 +15,7 @@ from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagR
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
 from airflow_provider_spark_datahub.delivery.sink import Sink
-from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.delivery.sinks.files import FileSink
 from airflow_provider_spark_datahub.task.attempt import AttemptLineage
 from airflow_provider_spark_datahub.task.ended import AttemptEnd, EndedAttempt
 from airflow_provider_spark_datahub.task.options import Connections, LineageOptions

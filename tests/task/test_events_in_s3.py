@@ -21,7 +21,7 @@ from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import Drain
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
-from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.delivery.sinks.files import FileSink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store, s3_endpoint
 from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
 from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from airflow_provider_spark_datahub.task.garbage_collection import gc_paused
+from airflow_provider_spark_datahub.foundation.memory import gc_paused
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -21,7 +21,7 @@ from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.outbox.drain import DrainLimits
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry, OutboxLimits
 from airflow_provider_spark_datahub.delivery.outbox.format import EntryFormatError
-from airflow_provider_spark_datahub.delivery.sinks.file import FileSink
+from airflow_provider_spark_datahub.delivery.sinks.files import FileSink
 from airflow_provider_spark_datahub.task import submitted
 from airflow_provider_spark_datahub.task.options import Connections
 from airflow_provider_spark_datahub.task.recovery import drain, recover_entry

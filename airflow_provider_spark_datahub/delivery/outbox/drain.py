@@ -145,7 +145,6 @@ def _deliver(
             ready.discard()
             return _Settlement(ready, None, None)
         sent = [item for item, digits in zip(items, hashes, strict=True) if digits not in newer]
-        log.debug("Delivering %d of %s of %s", len(sent), counted(len(items), "item"), ready)
         delivery, superseded = send(ready, sent), len(items) - len(sent)
         remaining = ready.settle(delivery, sent, superseded, batch)
         max_age = entry.outbox.limits.max_age
@@ -270,15 +269,10 @@ class Drain:
             with self._noting_problems():
                 self.outbox.measure()
                 self.outbox.expire_receipts()
-        try:
-            with self.outbox.receipts.remembered() as self._forget_listings:
-                self._drain_groups(groups)
-            for task in self._settled_tasks if names is not None else ():
-                self.outbox.expire_receipts(task)
-        finally:
-            for sink, _ in self._sinks.values():
-                if sink is not None:
-                    sink.close()
+        with self.outbox.receipts.remembered() as self._forget_listings:
+            self._drain_groups(groups)
+        for task in self._settled_tasks if names is not None else ():
+            self.outbox.expire_receipts(task)
         log.debug("Drained %s: %s", self.outbox, self.drained.sentence)
         return self.drained
 

@@ -95,7 +95,7 @@ class OutboxLimits(msgspec.Struct, frozen=True):
     group_access: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
     """Items of one attempt for one connection.
 
@@ -569,7 +569,6 @@ class Outbox:
         folders = (Folder.PENDING, Folder.QUARANTINED, Folder.CORRUPT)
         size = sum(sum(self.storage.stored(folder).values()) for folder in folders)
         self._size = size + self.storage.remove_drafts()
-        log.debug("Measured the outbox: %d bytes", self._size)
         return self._size
 
     def expire_receipts(self, task: str | None = None) -> int:
@@ -647,7 +646,7 @@ class Outbox:
         except (EntryFormatError, UnreadFileError) as error:
             self.set_aside(name.path, str(error), lambda aside: self._manifest(name, aside))
         except FileNotFoundError:
-            log.debug("Another process has just settled %s", name.path)
+            pass  # another process has just settled it
         except OSError as error:
             problem = error.strerror or error
             log.warning(
@@ -752,7 +751,7 @@ class Outbox:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AttemptRecord:
     """Lineage of one attempt in the outbox, for one connection, in one state.
 

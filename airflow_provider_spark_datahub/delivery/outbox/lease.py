@@ -49,7 +49,7 @@ _OF_MANY = "many"
 """Beginning of the name of a lease whose groups are only in its content."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Lease:
     """Right to deliver groups of entries until it expires. A context manager that releases itself.
 
@@ -220,7 +220,6 @@ class Lease:
             return False
         if self.until.remaining() < self.seconds / 2:
             self._write()
-            log.debug("Lease renewed for %.0f s: %s", self.seconds, self.name)
         return True
 
     def release(self) -> None:
@@ -232,8 +231,6 @@ class Lease:
         except OSError as error:
             _abandoned.add(self.name)
             log.debug("Lease abandoned: %s: %s", self.name, error)
-        else:
-            log.debug("Lease released: %s", self.name)
 
     def __enter__(self) -> Self:
         return self

@@ -260,7 +260,7 @@ def _read_receipt(storage: OutboxStorage, name: str) -> Manifest | None:
     try:
         return StoredObject.read(storage.read(name)).whole()
     except FileNotFoundError:
-        log.debug("Another process has just removed %s", name)
+        pass  # another process has just removed it
     except (EntryFormatError, UnreadFileError) as error:
         log.warning("The receipt %s is ignored: %s.", storage.describe(name), error)
     return None
@@ -277,8 +277,7 @@ class EdgeRecord(msgspec.Struct, frozen=True):
     :param run_due_ms: when its DAG run was due, which orders DAG runs.
     :param edges: paths of JSON patches by the URN of the DataJob; only of DataJobs that are shared.
         The DataJobs of applications are listed even without edges.
-    :param inputs: platform and name in DataHub of each dataset that was read; likewise
-        :attr:`outputs`.
+    :param outputs: platform and name in DataHub of each dataset that was written.
     """
 
     key: AttemptKey
@@ -286,7 +285,6 @@ class EdgeRecord(msgspec.Struct, frozen=True):
     run_start_ms: int
     run_due_ms: int
     edges: Mapping[str, tuple[str, ...]]
-    inputs: tuple[tuple[str, str], ...] = ()
     outputs: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -296,8 +294,8 @@ class EdgeRecord(msgspec.Struct, frozen=True):
         return f"{Folder.EDGES}/{self.key.task}/{self.run_start_ms:013d}-{self.key.instance}-{connection}.json.gz"
 
 
-@dataclass(frozen=True, slots=True)
-class OutdatedEdges:
+@dataclass(frozen=True)
+class _OutdatedEdges:
     """Edges that no run writes any more.
 
     :param paths: of JSON patches, by the URN of the DataJob.
@@ -347,7 +345,7 @@ class EdgeRecords:
     @staticmethod
     def outdated(
         records: Collection[EdgeRecord], run_id: str, task_runs: Mapping[str, Collection[int]]
-    ) -> OutdatedEdges:
+    ) -> _OutdatedEdges:
         """Return the edges that earlier DAG runs wrote and this one did not.
 
         A task keeps its earlier edges unless each of its runs in this DAG run has a record: else
@@ -374,7 +372,7 @@ class EdgeRecords:
         kept = _edges(record for record in records if record.name not in names)
         outdated = {urn: paths - kept.get(urn, set()) for urn, paths in _edges(old).items()}
         paths_of = {urn: paths for urn, paths in outdated.items() if paths}
-        return OutdatedEdges(paths_of, sorted(paths_of.keys() - kept.keys()), old)
+        return _OutdatedEdges(paths_of, sorted(paths_of.keys() - kept.keys()), old)
 
 
 def _packed(record: msgspec.Struct) -> bytes:

@@ -15,13 +15,13 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from airflow_provider_spark_datahub.delivery.deadline import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.failure import LibraryError, call_library
@@ -30,7 +30,6 @@ from airflow_provider_spark_datahub.foundation.files import (
     PRIVATE_ACCESS,
     FileAccess,
     TooLargeFileError,
-    first_line,
     make_folder,
     open_regular,
     refusal,
@@ -296,7 +295,8 @@ class LocalStorage(OutboxStorage):
     @_in_time
     def first_line(self, name: str) -> tuple[bytes, int]:
         """Return the first line of a file, and the file's size, without reading the rest."""
-        return first_line(f"{self._root}/{name}", _MOST_BYTES)
+        with open_regular(f"{self._root}/{name}") as file:
+            return file.readline(_MOST_BYTES), os.fstat(file.fileno()).st_size
 
     def write(self, name: str, chunks: Iterable[bytes], *, sync: bool = True) -> None:
         """Write a file beside it, sync it, rename it, and sync the folder."""
@@ -379,18 +379,6 @@ def _sync_at_once(paths: Sequence[str]) -> None:
             sync_path(path)
 
 
-class _FileSystem(Protocol):
-    """The used part of fsspec's ``AbstractFileSystem``; paths are without the protocol."""
-
-    def invalidate_cache(self, path: str) -> None: ...
-    def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, Any]]: ...
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes: ...
-    def cat(self, path: list[str], *, on_error: str) -> Mapping[str, bytes | Exception]: ...
-    def pipe_file(self, path: str, value: bytes) -> None: ...
-    def rm_file(self, path: str) -> None: ...
-    def modified(self, path: str) -> object: ...
-
-
 _MODIFIED = ("LastModified", "last_modified", "updated", "mtime")
 """Names under which clients of S3, Azure Blob Storage and GCS list the time of an object."""
 
@@ -418,7 +406,7 @@ class ObjectStorage(OutboxStorage):
     :param uri: the same for people, without secrets.
     """
 
-    def __init__(self, file_system: _FileSystem, root: str, uri: str) -> None:
+    def __init__(self, file_system: Any, root: str, uri: str) -> None:
         self._modified_ms: dict[str, int | None] = {}
         """As the latest listings say."""
         self._sizes: dict[str, int] = {}
@@ -435,7 +423,7 @@ class ObjectStorage(OutboxStorage):
         """Return all objects below ``folder``."""
         prefix = f"{self._root}/{folder}"
 
-        def find() -> Mapping[str, Mapping[str, Any]]:
+        def find() -> Any:
             self._fs.invalidate_cache(prefix)  # other processes write here as well
             return self._fs.find(prefix, detail=True)
 
@@ -476,7 +464,8 @@ class ObjectStorage(OutboxStorage):
     def read(self, name: str, *, most: int = _MOST_BYTES) -> bytes:
         """Return the content of an object, unless the latest listing says that it is too large."""
         TooLargeFileError.check(self.describe(name), self._sizes.get(name, 0), most)
-        return self._request(name, lambda: self._fs.cat_file(f"{self._root}/{name}"))
+        content: bytes = self._request(name, lambda: self._fs.cat_file(f"{self._root}/{name}"))
+        return content
 
     def first_line(self, name: str) -> tuple[bytes, int]:
         """Return the first line of an object, and the object's size; only the beginning of a large
@@ -500,9 +489,9 @@ class ObjectStorage(OutboxStorage):
 
     def read_range(self, name: str, start: int, end: int) -> bytes:
         """Return the bytes of an object from ``start`` to ``end`` at most."""
-        return self._request(
-            name, lambda: self._fs.cat_file(f"{self._root}/{name}", start=start, end=end)
-        )
+        path = f"{self._root}/{name}"
+        part: bytes = self._request(name, lambda: self._fs.cat_file(path, start=start, end=end))
+        return part
 
     def write(
         self,

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from airflow_provider_spark_datahub.foundation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from .file import FileSink
+    from .files import FileSink, ObjectStoreSink
     from .kafka import KafkaSink
-    from .object_store import ObjectStoreSink
     from .rest import RestSink
     from .rest_reading import read_datasets, read_runs
     from .settings import KafkaSettings, RestSettings

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import ClassVar, Protocol
 
-from airflow_provider_spark_datahub.conversion import Proposal, json_lines
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind
 from airflow_provider_spark_datahub.delivery.sink import DeliveryRecord, NumberedItem, Sink
@@ -26,11 +26,6 @@ _UNREACHABLE_SECONDS = 1.0
 """Waits for a server that cannot be reached: long enough for a restart behind a load balancer, not
 for an outage.
 """
-
-
-def json_array(proposals: Iterable[Proposal]) -> bytes:
-    """Return proposals as the JSON array that ``datahub ingest``'s file source reads, one a line."""
-    return b"[\n" + b",\n".join(json_lines(proposals).splitlines()) + b"\n]\n"
 
 
 class _BatchClient(Protocol):
@@ -172,11 +167,9 @@ class _Batches:
                 return answer, attempt
             self._record.attempt_failed(self._sink.problem(answer, attempt, deadline))
             before = answer
-            log.debug("Next request in %.1f s; %.1f s are left", wait, deadline.remaining())
             self._sink.backoff.sleep(wait)
             waited += wait
             attempt += 1
-        log.debug("Request %d to post %s succeeded (stored: %s)", attempt, posted, answer)
         return answer, attempt
 
     def _is_spent(self, failure: Failure, attempt: int, wait: float, waited: float) -> bool:

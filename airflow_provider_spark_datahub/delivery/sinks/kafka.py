@@ -86,12 +86,11 @@ class KafkaSink(Sink):
                 )
             log.debug(
                 "Kafka topic %s, %s: %d of %s acknowledged or rejected (%s)",
-                *(self._settings.topic, "one by one" if alone else "in batches"),
-                *(
-                    pending - len(record.pending()),
-                    counted(pending, "proposal"),
-                    failure.kind.name if failure else "no failure",
-                ),
+                self._settings.topic,
+                "one by one" if alone else "in batches",
+                pending - len(record.pending()),
+                counted(pending, "proposal"),
+                failure.kind.name if failure else "no failure",
             )
             if failure is not None:
                 record.stop(

@@ -22,7 +22,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext, StringSerializer
 from datahub.configuration.common import ConfigurationError
 from datahub.configuration.kafka import KafkaProducerConnectionConfig
-from datahub.metadata.schema_classes import MetadataChangeProposalClass
+from datahub.metadata.schema_classes import GenericAspectClass, MetadataChangeProposalClass
 from datahub.metadata.schemas import getMetadataChangeProposalSchema
 
 from airflow_provider_spark_datahub.conversion import Proposal
@@ -33,7 +33,6 @@ from airflow_provider_spark_datahub.delivery.failure import (
     LibraryError,
     call_library,
 )
-from airflow_provider_spark_datahub.delivery.sink import to_mcp
 from airflow_provider_spark_datahub.delivery.sinks.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -117,7 +116,7 @@ class KafkaClient:
                 self._producer.produce(
                     topic=self._settings.topic,
                     key=proposal.entity_urn,
-                    value=to_mcp(proposal),
+                    value=_to_mcp(proposal),
                     on_delivery=delivered,
                 )
             except BufferError:
@@ -193,7 +192,7 @@ class KafkaClient:
         registry only once.
         """
         context = SerializationContext(self._settings.topic, MessageField.VALUE)
-        return self._of_registry(lambda: self._serializer(to_mcp(_PROBE), context))
+        return self._of_registry(lambda: self._serializer(_to_mcp(_PROBE), context))
 
     def _of_registry(self, ask: Callable[[], object]) -> Failure | None:
         try:
@@ -270,6 +269,20 @@ class KafkaClient:
 
 
 _PROBE = Proposal("dataFlow", "urn:li:dataFlow:(spark,probe,PROD)", "status", {"removed": False})
+
+
+def _to_mcp(proposal: Proposal) -> MetadataChangeProposalClass:
+    """Return a proposal as DataHub's generated class.
+
+    The aspect stays JSON: parsing it would drop fields that an older acryl-datahub does not know.
+    """
+    return MetadataChangeProposalClass(
+        entityType=proposal.entity_type,
+        entityUrn=proposal.entity_urn,
+        changeType=proposal.change_type,
+        aspectName=proposal.aspect_name,
+        aspect=GenericAspectClass(proposal.encoded_value, proposal.content_type),
+    )
 
 
 def _avro_form(mcp: MetadataChangeProposalClass, _context: SerializationContext) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Failure, FailureKind
 from airflow_provider_spark_datahub.delivery.sinks.settings import RestSettings
-from airflow_provider_spark_datahub.foundation.batches import batches_of
+from airflow_provider_spark_datahub.foundation.memory import batches_of
 from airflow_provider_spark_datahub.foundation.text import encoded_json
 
 log = logging.getLogger(__name__)
@@ -170,14 +170,12 @@ class GmsClient:
             return _failure_of(error)
         log.debug(
             "%s %s: %d bytes sent; HTTP %d, %d bytes in %.3f s",
-            *(
-                method,
-                path,
-                len(body or b""),
-                answer.status,
-                len(answer.content),
-                time.monotonic() - started,
-            ),
+            method,
+            path,
+            len(body or b""),
+            answer.status,
+            len(answer.content),
+            time.monotonic() - started,
         )
         return answer
 

@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.delivery.sink import SinkSettingsError
 from airflow_provider_spark_datahub.foundation.text import SECRET_NAME, nearest, read_boolean
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class ConnectionParts:
     """Parts of a connection, by Airflow's names. Each sink's settings document what they mean.
 
@@ -173,7 +173,7 @@ def _secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
 _EmitMode = Literal["SYNC_PRIMARY", "SYNC_WAIT", "ASYNC", "ASYNC_WAIT"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RestSettings:
     """Settings to reach DataHub's metadata service (GMS). Their ``repr`` holds no secret.
 
@@ -339,7 +339,7 @@ def _server(host: str | None, port: int | None, schema: str | None) -> str:
 _DEFAULT_TOPIC = "MetadataChangeProposal_v1"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KafkaSettings:
     """Settings to reach the Kafka from which DataHub reads proposals. Their ``repr`` holds no
     secret.

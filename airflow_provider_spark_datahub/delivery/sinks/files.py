@@ -1,25 +1,124 @@
-"""Object store sink: writes each batch as one object, and its ``datahub-object-store`` connection."""
+"""Sinks that write the arrays of proposals which ``datahub ingest``'s file source reads: files of a
+local folder, and objects of a store.
+
+Tests: ``tests/delivery/test_file.py`` and ``tests/delivery/test_object_store.py``.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from airflow_provider_spark_datahub.conversion import Proposal
+from airflow_provider_spark_datahub.conversion import Proposal, json_lines
 from airflow_provider_spark_datahub.delivery.deadline import Deadline
 from airflow_provider_spark_datahub.delivery.failure import Backoff, Failure, FailureKind, shorten
 from airflow_provider_spark_datahub.delivery.outbox.storage import ObjectStorage
-from airflow_provider_spark_datahub.delivery.sink import CheckResult, CheckStatus, SinkSettingsError
-from airflow_provider_spark_datahub.delivery.sinks.batches import BatchSink, json_array
+from airflow_provider_spark_datahub.delivery.sink import (
+    CheckResult,
+    CheckStatus,
+    DeliveryRecord,
+    Sink,
+    SinkSettingsError,
+)
+from airflow_provider_spark_datahub.delivery.sinks.batches import BatchSink
 from airflow_provider_spark_datahub.delivery.sinks.settings import ConnectionParts, Read
+from airflow_provider_spark_datahub.foundation.files import exists, is_folder, write_durably
 from airflow_provider_spark_datahub.foundation.text import counted
 
 log = logging.getLogger(__name__)
+
+
+def _json_array(proposals: Iterable[Proposal]) -> bytes:
+    """Return proposals as a JSON array, one a line."""
+    return b"[\n" + b",\n".join(json_lines(proposals).splitlines()) + b"\n]\n"
+
+
+class FileSink(Sink):
+    """Sink that writes each delivery as one file: the array of proposals that ``datahub ingest``'s
+    file source reads.
+
+    Read the files in the order of their names, which is that of the deliveries. An acknowledged
+    file is on the disk.
+
+    :param folder: made if it is missing.
+    """
+
+    name: ClassVar[str] = "file"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @classmethod
+    def from_connection(cls, connection: ConnectionParts) -> FileSink:
+        """Return the sink of a ``datahub-file`` connection, whose host is a path or a ``file://``
+        URI.
+
+        :raises SinkSettingsError: if the host is empty or not a local folder.
+        """
+        text = (connection.host or "").strip()
+        if "://" in text:
+            uri = urlsplit(text)
+            if uri.scheme.lower() != "file" or uri.netloc not in ("", "localhost"):
+                raise SinkSettingsError(
+                    f"The connection's host must be a local path or file:///path, not {text!r}."
+                )
+            text = unquote(uri.path)
+        if not text:
+            raise SinkSettingsError(
+                "The connection's host must be the path of the folder to write to."
+            )
+        return cls(Path(text).expanduser())
+
+    def describe(self) -> str:
+        """Return ``the folder PATH``."""
+        return f"the folder {self._folder}"
+
+    def check(self, deadline: Deadline) -> list[CheckResult]:  # noqa: ARG002 (the disk is asked, not a server)
+        """Check that the folder can be written, or the nearest folder around it that exists."""
+        if not self._folder.is_absolute():
+            words = f"{self._folder} would be below the working directory of each task"
+            return [
+                CheckResult(
+                    "DataHub", CheckStatus.BAD, words, "give the connection an absolute path"
+                )
+            ]
+        place = next(
+            path for path in (self._folder, *self._folder.absolute().parents) if exists(path)
+        )
+        if not is_folder(place) or not os.access(place, os.W_OK | os.X_OK):
+            return [
+                CheckResult(
+                    "DataHub",
+                    CheckStatus.BAD,
+                    f"{place} is not a folder that this user can write to",
+                )
+            ]
+        return [
+            CheckResult("DataHub", CheckStatus.GOOD, f"The folder {self._folder} can be written")
+        ]
+
+    def send(self, record: DeliveryRecord, deadline: Deadline) -> None:
+        """Write all proposals, or none."""
+        items = record.pending()
+        if deadline.expired:
+            record.stop(f"No time was left to write to {self.describe()}.")
+            return
+        content = _json_array(proposal for _, proposal in items)
+        # Without colons, which not every tool accepts in a name. The hash keeps two writers apart.
+        name = f"{datetime.now(UTC):%Y-%m-%dT%H%M%S.%fZ}-{hashlib.sha256(content).hexdigest()[:12]}.json"
+        try:
+            write_durably(self._folder / name, [content])
+        except OSError as error:
+            record.stop(f"Cannot write to {self.describe()}: {error.strerror or error}.")
+        else:
+            record.confirm(items, stored=True)
 
 
 _WANTED = "The connection's host must be the URI of a bucket, with a prefix or without: e.g. s3://bucket/lineage."
@@ -118,7 +217,7 @@ class _ObjectWriter:
         self._deadline = deadline
 
     def post(self, proposals: Sequence[Proposal]) -> bool | Failure:
-        content = json_array(proposals)
+        content = _json_array(proposals)
         name = _object_name(proposals, content)
         # A new deadline object for each attempt: if one request hangs, the next may still be
         # answered.
