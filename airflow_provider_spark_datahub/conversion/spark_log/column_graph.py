@@ -40,6 +40,7 @@ _MARK = re.compile(
     r"|(?<!\w)(?:partial_|merge_)?(?P<function>\w*)\((?P<call>)"
     r"|(?P<opens>[\[{])|(?P<closes>[)\]}])|(?P<comma>, )|(?P<between> else | as )|(?P<field>\.)"
 )
+_FIELDS_OF_TYPE = re.compile(r"([^<>,:]+):")
 _CASE, _CONDITION, _ELEMENT, _LAMBDA = "CASE", "if", "[", "lambdafunction"
 # The innermost of a CASE and its condition, in which a word may stand.
 _AROUND_WORD = {"WHEN": _CASE, "THEN": _CONDITION, "ELSE": _CASE, "END": _CASE}
@@ -610,6 +611,8 @@ class _Parser:
                 deciding.append(value)
             else:
                 values.append(value._replace(is_same=False))
+        if function == "cast":
+            values = self._renamed(values)
         if function in _ELEMENTS and _VALUE in self._graph.fields_of(values):
             values = self._graph.taken(values, _VALUE)
         return values + _merged(deciding, decides=True)
@@ -625,6 +628,21 @@ class _Parser:
             names, values = arguments[half:], arguments[:half]
         texts = [self._text[name[0].text] if name else "" for name in names]
         return dict(zip(texts, values, strict=False))
+
+    def _renamed(self, values: list[Value]) -> list[Value]:
+        """Name the fields of structs as the type behind them does, which has the same order."""
+        *values, type_name = values
+        names = _FIELDS_OF_TYPE.findall(self._text[type_name.text])
+        renamed = []
+        for value in values:
+            fields = self._graph.fields_of([value])
+            taken = [self._graph.taken([value], name) for name in fields]
+            if len(taken) == len(names):
+                new_fields = dict(zip(names, taken, strict=True))
+                renamed.append(value._replace(column="", fields=new_fields))
+            else:
+                renamed.append(value)
+        return renamed
 
 
 def column_id(column: str) -> str:

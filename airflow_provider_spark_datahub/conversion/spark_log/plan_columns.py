@@ -10,6 +10,7 @@ import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from operator import eq
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
@@ -351,8 +352,18 @@ class _Visitor:
 
     def _learn_rdd(self, node: Node) -> None:
         rdd = _RDD_OF_CHECKPOINT.search(node.body)
+        if rdd is None or rdd[0] in self._rdds:
+            return
         ids = tuple(self.graph.ids_of(node.listed("Output")) or ())
-        if rdd is not None and self._checkpoints.get(ids):
+        if ids not in self._checkpoints:
+            # Some columns of a set operation, or of distinct rows, have other ids than in its plan.
+            near = [
+                known
+                for known in self._checkpoints
+                if len(known) == len(ids) and any(map(eq, known, ids))
+            ]
+            ids = near[0] if len(near) == 1 else ()
+        if self._checkpoints.get(ids):
             self._rdds[rdd[0]] = ids
 
     def _read_checkpoint(self, node: Node, listed: list[str]) -> None:
