@@ -23,11 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from airflow_provider_spark_datahub.conversion.aspects import (
-    edge_patch,
-    input_output,
-    proposals_of,
-)
+from airflow_provider_spark_datahub.conversion.aspects import edge_patch, proposals_of
 from airflow_provider_spark_datahub.conversion.convert import Conversion, Converter
 from airflow_provider_spark_datahub.conversion.events import (
     APPLICATION,
@@ -35,7 +31,8 @@ from airflow_provider_spark_datahub.conversion.events import (
     EventReader,
     RunEvent,
 )
-from airflow_provider_spark_datahub.conversion.proposals import ChangeType, Proposal, status
+from airflow_provider_spark_datahub.conversion.proposals import ChangeType, Proposal
+from airflow_provider_spark_datahub.conversion.retirement import retired_job
 from airflow_provider_spark_datahub.conversion.runs.coalesce import Ending, JobLineage
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 
@@ -47,10 +44,7 @@ LATEST, ADDED, RUN = "the latest version", "added since the latest version", "ru
 """Reasons why a proposal is kept."""
 
 _EDGES = "dataJobInputOutput"
-_NO_EDGES = input_output("", inputs={}, outputs={}, upstream_jobs=[], time_ms=None, patch=False)[
-    0
-].encoded_value
-_REMOVED = status("", "", removed=True).encoded_value
+_NO_EDGES, _REMOVED = (proposal.encoded_value for proposal in retired_job(""))
 _TIME_SERIES = frozenset({"operation"})
 _OPEN_SUBMISSIONS = 100
 
