@@ -353,23 +353,21 @@ def _run(job: JobLineage, job_urn: str, urn: str) -> list[Proposal]:
     ]
 
 
-def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> list[Proposal]:
+def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> Iterator[Proposal]:
     if run.start_ms is None or run.end_ms is None:
-        return []
-    events: list[Proposal] = []
-    shared: dict[str, Any] = {"interval": run.details.interval, "partitions": partitions}
-    attempt = run.details.attempt
+        return
+    shared: dict[str, Any] = {
+        "interval": run.details.interval,
+        "partitions": partitions,
+        "attempt": run.details.attempt,
+    }
     if run.started:
-        events.append(run_event(urn, run.start_ms, "STARTED", attempt=attempt, **shared))
+        yield run_event(urn, run.start_ms, "STARTED", **shared)
     if run.result is not None:
-        duration = run.end_ms - run.start_ms if run.started else None
-        result, kind = (
-            {"type": run.result.type, "nativeResultType": run.result.native},
-            run.result.native,
-        )
-        shared |= {"kind": kind, "result": result, "durationMillis": duration, "attempt": attempt}
-        events.append(run_event(urn, run.end_ms, "COMPLETE", **shared))
-    return events
+        kind = run.result.native
+        shared["durationMillis"] = run.end_ms - run.start_ms if run.started else None
+        result = {"type": run.result.type, "nativeResultType": kind}
+        yield run_event(urn, run.end_ms, "COMPLETE", kind=kind, result=result, **shared)
 
 
 # -- DataJobs of one application
@@ -404,8 +402,9 @@ def data_jobs_of(job: JobLineage, settings: LineageSettings) -> list[DataJob]:
     lineage = job.lineage
     inputs, outputs = _properties(lineage.inputs), _properties(lineage.outputs)
     adds = job.patch_edges or job.is_shared
-    is_single = not (settings.exact_pairs and job.may_split)
-    if is_single or (_is_exact(lineage.writes, inputs) and not adds):
+    is_exact = all(write.keys() == inputs.keys() for write in lineage.writes.values())
+    may_split = settings.exact_pairs and job.may_split
+    if not may_split or (is_exact and not adds):
         return [DataJob(job.definition, inputs, outputs, lineage.fine_grained, adds)]
     reaching = {urn for write in lineage.writes.values() for urn in write}
     unwritten = {urn: edge for urn, edge in inputs.items() if urn not in reaching}
@@ -414,10 +413,6 @@ def data_jobs_of(job: JobLineage, settings: LineageSettings) -> list[DataJob]:
         unwritten = {}
     own = DataJob(job.definition, unwritten, {}, (), adds)
     return [own, *_of_outputs(job, outputs, settings)]
-
-
-def _is_exact(writes: Mapping[str, _Datasets], inputs: _Datasets) -> bool:
-    return all(write.keys() == inputs.keys() for write in writes.values())
 
 
 def _properties(datasets: Mapping[str, JobDataset]) -> _Datasets:

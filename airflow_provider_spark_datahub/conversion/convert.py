@@ -279,7 +279,6 @@ class Converter:
             than the last event.
         """
         self._add_logged_applications()
-        self._fold.forget_last()
         sessions = self._hive_sessions(known_until_ms)
         jobs = list(
             self._finished(self._fold.applications(), ending, sessions, log_complete=log_complete)

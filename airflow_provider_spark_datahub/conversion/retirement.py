@@ -27,14 +27,14 @@ _LISTS = (
 )  # fmt: skip
 
 
-class JobEdges(msgspec.Struct, frozen=True):
+class _JobEdges(msgspec.Struct, frozen=True):
     """URNs of the datasets of a DataJob."""
 
     inputs: frozenset[str]
     outputs: frozenset[str]
 
 
-class ApplicationRecord(msgspec.Struct, frozen=True):
+class _ApplicationRecord(msgspec.Struct, frozen=True):
     """DataJobs of a Spark application in DataHub.
 
     :param time_ms: end of the application's last run.
@@ -43,7 +43,7 @@ class ApplicationRecord(msgspec.Struct, frozen=True):
     """
 
     time_ms: int
-    jobs: dict[str, JobEdges | None]
+    jobs: dict[str, _JobEdges | None]
 
 
 class JobRecord(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class JobRecord(msgspec.Struct, frozen=True):
 
     key: AttemptKey
     connection_id: str
-    applications: dict[str, ApplicationRecord] = {}
+    applications: dict[str, _ApplicationRecord] = {}
 
     @property
     def jobs(self) -> set[str]:
@@ -82,7 +82,7 @@ class _Run(msgspec.Struct):
     :param replaced: URNs of those whose edges replace earlier ones; edges of others are added.
     """
 
-    jobs: dict[str, JobEdges | None] = {}
+    jobs: dict[str, _JobEdges | None] = {}
     replaced: set[str] = set()
 
 
@@ -99,7 +99,7 @@ def revise(record: JobRecord, proposals: Sequence[Proposal]) -> Revision:
     emptied: list[Proposal] = []
     retired: list[Proposal] = []
     for application, run in _runs(proposals).items():
-        earlier = record.applications.get(application, ApplicationRecord(0, {}))
+        earlier = record.applications.get(application, _ApplicationRecord(0, {}))
         # An earlier run may be converted after a later one.
         if application in run.replaced and time_ms >= earlier.time_ms:
             jobs = run.jobs
@@ -113,8 +113,8 @@ def revise(record: JobRecord, proposals: Sequence[Proposal]) -> Revision:
         last_ms = max(time_ms, earlier.time_ms)
         if jobs != earlier.jobs:
             all_jobs = dict.fromkeys([*earlier.jobs, *jobs])
-            before[application] = ApplicationRecord(last_ms, all_jobs)
-        after[application] = ApplicationRecord(last_ms, jobs)
+            before[application] = _ApplicationRecord(last_ms, all_jobs)
+        after[application] = _ApplicationRecord(last_ms, jobs)
     kept = [proposal for proposal in proposals if proposal.entity_urn not in known]
     return Revision(
         [*emptied, *kept, *retired],
@@ -155,12 +155,12 @@ def _runs(proposals: Iterable[Proposal]) -> dict[str, _Run]:
     return runs
 
 
-def _edges(proposal: Proposal, earlier: JobEdges | None) -> JobEdges:
+def _edges(proposal: Proposal, earlier: _JobEdges | None) -> _JobEdges:
     """Return the edges of a proposal, and those of an earlier one of the same run."""
     inputs, outputs = _datasets(proposal, _INPUTS), _datasets(proposal, _OUTPUTS)
     if earlier is None:
-        return JobEdges(inputs, outputs)
-    return JobEdges(inputs | earlier.inputs, outputs | earlier.outputs)
+        return _JobEdges(inputs, outputs)
+    return _JobEdges(inputs | earlier.inputs, outputs | earlier.outputs)
 
 
 def _datasets(proposal: Proposal, field: str) -> frozenset[str]:
@@ -170,7 +170,7 @@ def _datasets(proposal: Proposal, field: str) -> frozenset[str]:
     return frozenset(unescaped_part(path[2]) for path in paths if path[1] == field)
 
 
-def _known_jobs(run: _Run, earlier: ApplicationRecord) -> set[str]:
+def _known_jobs(run: _Run, earlier: _ApplicationRecord) -> set[str]:
     """Return the URNs of the DataJobs whose pairs of edges a complete run gave."""
     inputs_of: dict[str, frozenset[str]] = {}
     for edges in filter(None, earlier.jobs.values()):

@@ -183,6 +183,14 @@ def rejected_edges(
 _OVERRULED = "the query's plan in Spark's event log does not name it, and plans lead", "section 8.5"
 _LISTED = "files in it, which the query lists, are the datasets", "section 7.3"
 _RENAMED = "the table was renamed, or dropped and its name used again", "section 7.2"
+_REFUSED = (
+    "Spark refused or failed to do the write, whatever the query's own events say",
+    "section 7.1",
+)
+_ONLY_LISTED = "it is read only to list files or to know their schema", "Deviation 5"
+_FAILED_AND_CAUGHT = "the query failed, and the job went on", "Deviation 10"
+_FAILED = "the query failed", "Deviation 10"
+_UNFINISHED = "the query was running when the application ended", "section 7.1"
 _Rejected = Iterator[tuple[_Kind, DatasetId, str, str]]
 
 
@@ -204,26 +212,20 @@ def _phantom(run: RunState) -> tuple[str, str]:
 
 def _whole_queries(run: RunState, in_flight: Collection[str]) -> _Rejected:
     """Yield the datasets of a query that did nothing or did not end well."""
-    if run.reported is not None:
-        reason = "it is read only to list files or to know their schema", "Deviation 5"
-        if run.refused:
-            reason = (
-                "Spark refused or failed to do the write, whatever the query's own events say",
-                "section 7.1",
-            )
-        yield from (("input", dataset, *reason) for dataset in run.reported.inputs)
-        yield from (("output", dataset, *reason) for dataset in run.reported.outputs)
+    events = run.reported or run
+    if run.refused:
+        of_inputs = of_outputs = _REFUSED
+    elif run.reported is not None:
+        of_inputs = of_outputs = _ONLY_LISTED
     elif run.failure:
-        yield from (
-            ("input", dataset, "the query failed, and the job went on", "Deviation 10")
-            for dataset in run.inputs
-        )
-        yield from (
-            ("output", dataset, "the query failed", "Deviation 10") for dataset in run.outputs
-        )
+        of_inputs, of_outputs = _FAILED_AND_CAUGHT, _FAILED
     elif run.job_type in in_flight and not run.ended:
-        reason = "the query was running when the application ended", "section 7.1"
-        yield from (("output", dataset, *reason) for dataset in run.outputs)
+        yield from (("output", dataset, *_UNFINISHED) for dataset in run.outputs)
+        return
+    else:
+        return
+    yield from (("input", dataset, *of_inputs) for dataset in events.inputs)
+    yield from (("output", dataset, *of_outputs) for dataset in events.outputs)
 
 
 def _not_written(run: RunState) -> _Rejected:

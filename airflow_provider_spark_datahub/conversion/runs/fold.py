@@ -602,10 +602,6 @@ class Fold:
             state.metadata = (state.metadata or {}) | found or None
         return state
 
-    def forget_last(self) -> None:
-        """Release the last event, which is kept to see what the next one repeats."""
-        self._last = (None, None)
-
     @property
     def run_count(self) -> int:
         """Number of runs in the fold."""
@@ -619,6 +615,8 @@ class Fold:
 
     def applications(self) -> list[Application]:
         """Return the applications in the order of their first events."""
+        # The last event is only kept to see what the next one repeats.
+        self._last = (None, None)
         groups: dict[str, list[RunState]] = {}
         for run in self._runs.values():
             groups.setdefault(self._application_of(run), []).append(run)
@@ -630,7 +628,7 @@ class Fold:
     def take_applications(self) -> list[Application]:
         """Return the applications and empty the fold, so that the caller can free each one."""
         taken = self.applications()
-        self._runs, self._texts, self._last = {}, {}, (None, None)
+        self._runs, self._texts = {}, {}
         return taken
 
     def _application_of(self, run: RunState) -> str:
