@@ -7,7 +7,6 @@ counted, not timed.
 from __future__ import annotations
 
 import json
-import random
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
@@ -272,43 +271,3 @@ def test_twice_as_many_take_twice_as_many_steps() -> None:
         case(2 * many)()  # names are cached, and would else be new for the larger number alone
     found = {case.__name__: steps(case(2 * many)) / steps(case(many)) for case in CASES}
     assert {name: round(ratio, 2) for name, ratio in found.items() if ratio > 2.4} == {}
-
-
-# -- same results as by comparing each with each other one
-
-
-def test_the_first_part_of_a_query_is_the_one_that_a_search_of_all_finds() -> None:
-    rng = random.Random(1)
-
-    def some_run(number: int) -> RunState:
-        start, end = sorted(rng.choices(range(8), k=2))
-        outputs = [path(name) for name in rng.sample("abc", rng.randint(0, 2))]
-        return run(
-            number,
-            outputs=outputs,
-            start_ms=rng.choice([None, start]),
-            end_ms=rng.choice([None, end]),
-            started=rng.random() < 0.8,
-        )
-
-    def is_within(outer: RunState, inner: RunState) -> bool:
-        if (
-            outer.start_ms is None
-            or outer.end_ms is None
-            or inner.start_ms is None
-            or inner.end_ms is None
-        ):
-            return False
-        return (
-            not outer.started or outer.start_ms <= inner.start_ms
-        ) and inner.end_ms <= outer.end_ms
-
-    for _ in range(300):
-        outer, *inner = map(some_run, range(rng.randint(1, 9)))
-        parts = [one for one in inner if is_within(outer, one)]
-        of_output = [one for one in parts if outer.outputs.keys() & one.outputs.keys()]
-        found = [effects._Parts(inner).first(outer, same_output=same) for same in (False, True)]
-        assert found == [
-            min(some, key=lambda one: one.start_ms or 0, default=None)
-            for some in (parts, of_output)
-        ]
