@@ -21,7 +21,7 @@ from tests.conversion.test_hard_jobs import direct_columns
 
 FOLDER = Path(__file__).parents[1] / "data" / "nested_fields"
 TRUTH: dict[str, dict[str, dict[str, list[str]]]] = json.loads((FOLDER / "truth.json").read_text())
-# Their lists have texts with a bracket of which the other half is missing.
+# Their lists have texts with one half of a pair of brackets.
 CUT_IN_LOGS = ("literal_paren", "literal_paren_aggregate", "regex_paren", "case_literal_paren")
 
 

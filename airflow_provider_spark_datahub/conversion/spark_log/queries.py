@@ -175,8 +175,8 @@ class _Queries:
     def _reporting_runs(self, roots: Iterable[Sequence[SqlExecution]]) -> dict[int, list[RunState]]:
         """Return the runs that report each outermost execution, by its id.
 
-        OpenLineage takes its times from Spark's events: a run reports the execution with which, or
-        with a part of which, it began or ended in the same millisecond. Each run reports one.
+        OpenLineage takes its times from Spark's events: a run reports an execution if it began or
+        ended in the same millisecond as the execution or a part of it. Each run reports one.
         """
         roots_at: dict[tuple[str, int], dict[int, None]] = {}
         for parts in roots:
