@@ -58,7 +58,7 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
     """Return the proposals of a job, its flow, its run and its datasets."""
     lineage, urn, run_urn = job.lineage, job.job_urn, job.run_urn
     datasets = (*lineage.inputs.items(), *lineage.outputs.items())
-    own, *of_outputs = data_jobs_of(job, settings)
+    own, *of_outputs = _data_jobs_of(job, settings)
     owners = _owners(job.definition, settings, job.run.end_ms)
     return [
         *_flow(job.definition, settings),
@@ -109,7 +109,9 @@ def _job(
     ]
 
 
-def _job_of_outputs(job: DataJob, owners: _Owners, settings: LineageSettings) -> Iterator[Proposal]:
+def _job_of_outputs(
+    job: _DataJob, owners: _Owners, settings: LineageSettings
+) -> Iterator[Proposal]:
     """Yield the DataJob of an output, with the owners of its flow."""
     yield from _job(job.definition, job.urn, {}, settings)
     yield from owners("dataJob", job.urn)
@@ -194,7 +196,7 @@ def _operation(operation: Operation) -> Proposal:
     return Proposal("dataset", operation.dataset, "operation", aspect)
 
 
-def _edges_of(job: DataJob, time_ms: int | None) -> list[Proposal]:
+def _edges_of(job: _DataJob, time_ms: int | None) -> list[Proposal]:
     return input_output(
         job.urn,
         inputs=job.inputs,
@@ -373,7 +375,7 @@ def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> Iterator[
 # -- DataJobs of one application
 
 
-class DataJob(msgspec.Struct, gc=False):
+class _DataJob(msgspec.Struct, gc=False):
     """DataJob with its datasets.
 
     :param is_of_outputs: it is that of one or several outputs, beside the application's.
@@ -393,7 +395,7 @@ class DataJob(msgspec.Struct, gc=False):
         return urns.datajob_urn(self.definition.flow.urn, self.definition.id)
 
 
-def data_jobs_of(job: JobLineage, settings: LineageSettings) -> list[DataJob]:
+def _data_jobs_of(job: JobLineage, settings: LineageSettings) -> list[_DataJob]:
     """Return the DataJobs of an application, its own first.
 
     If each input reaches each output, it is the only one. Edges that are only added go to the
@@ -405,13 +407,13 @@ def data_jobs_of(job: JobLineage, settings: LineageSettings) -> list[DataJob]:
     is_exact = all(write.keys() == inputs.keys() for write in lineage.writes.values())
     may_split = settings.exact_pairs and job.may_split
     if not may_split or (is_exact and not adds):
-        return [DataJob(job.definition, inputs, outputs, lineage.fine_grained, adds)]
+        return [_DataJob(job.definition, inputs, outputs, lineage.fine_grained, adds)]
     reaching = {urn for write in lineage.writes.values() for urn in write}
     unwritten = {urn: edge for urn, edge in inputs.items() if urn not in reaching}
     if adds and not (job.is_shared or settings.use_patch):
         # A complete run may have left outputs in it, which these inputs would meet.
         unwritten = {}
-    own = DataJob(job.definition, unwritten, {}, (), adds)
+    own = _DataJob(job.definition, unwritten, {}, (), adds)
     return [own, *_of_outputs(job, outputs, settings)]
 
 
@@ -421,7 +423,7 @@ def _properties(datasets: Mapping[str, JobDataset]) -> _Datasets:
 
 def _of_outputs(
     job: JobLineage, outputs: _Datasets, settings: LineageSettings
-) -> Iterator[DataJob]:
+) -> Iterator[_DataJob]:
     columns = _by_output(job.lineage.fine_grained)
     properties = {APPLICATION_JOB: job.job_urn}
     for urns_of_group in _groups(job.lineage.writes, outputs):
@@ -433,7 +435,7 @@ def _of_outputs(
             name=_name_of_outputs(names),
             properties=properties,
         )
-        yield DataJob(
+        yield _DataJob(
             definition,
             dict(sorted(inputs.items())),
             {urn: outputs[urn] for urn in urns_of_group},

@@ -272,6 +272,3 @@ def test_twice_as_many_take_twice_as_many_steps() -> None:
         case(2 * many)()  # names are cached, and would else be new for the larger number alone
     found = {case.__name__: steps(case(2 * many)) / steps(case(many)) for case in CASES}
     assert {name: round(ratio, 2) for name, ratio in found.items() if ratio > 2.4} == {}
-
-
-# -- same results as by comparing each with each other one

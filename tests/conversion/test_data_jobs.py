@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import Ending, Proposal
-from airflow_provider_spark_datahub.conversion.aspects import DataJob, data_jobs_of
+from airflow_provider_spark_datahub.conversion.aspects import _data_jobs_of, _DataJob
 from tests.conversion.builders import (
     Json,
     column,
@@ -62,8 +62,8 @@ def application(*writes: tuple[Datasets, Datasets], kind: str = "COMPLETE") -> l
     return whole_application(*queries)
 
 
-def split(events: Iterable[Json], ending: Ending | None = None, **options: Any) -> list[DataJob]:
-    return data_jobs_of(only_job(events, ending, **options), settings(**options))
+def split(events: Iterable[Json], ending: Ending | None = None, **options: Any) -> list[_DataJob]:
+    return _data_jobs_of(only_job(events, ending, **options), settings(**options))
 
 
 def job_of(output: str) -> str:
@@ -71,7 +71,7 @@ def job_of(output: str) -> str:
     return f"urn:li:dataJob:({FLOW},shop.file.{output})"
 
 
-def edges(found: Iterable[DataJob]) -> dict[str, tuple[list[str], list[str]]]:
+def edges(found: Iterable[_DataJob]) -> dict[str, tuple[list[str], list[str]]]:
     """Return the paths of the inputs and outputs of each DataJob."""
     return {job.urn: (paths(job.inputs), paths(job.outputs)) for job in found}
 
@@ -242,7 +242,7 @@ def test_jobs_that_always_add_keep_what_reaches_no_write(is_mapped: bool) -> Non
     options: dict[str, Any] = {} if is_mapped else {"use_patch": True}
     job = only_job(application((["/a"], ["/x"]), (["/c"], [])), **options)
     job.is_shared = is_mapped
-    found = data_jobs_of(job, settings(**options))
+    found = _data_jobs_of(job, settings(**options))
     assert edges(found) == {JOB: (["/c"], []), job_of("/x"): (["/a"], ["/x"])}
     assert [each.adds for each in found] == [True, True]
     added = find_all(proposals(job, **options), "dataJobInputOutput")
@@ -297,7 +297,7 @@ def test_up_to_a_hundred_outputs_have_a_job_each() -> None:
 
 def test_outputs_of_equal_inputs_share_a_job_beyond_a_hundred() -> None:
     job = only_job(of_many(1000, 3))
-    own, *shared = data_jobs_of(job, settings())
+    own, *shared = _data_jobs_of(job, settings())
     assert edges([own]) == {JOB: ([], [])}
     assert [len(each.outputs) for each in shared] == [334, 333, 333]
     assert [each.definition.name for each in shared] == [
@@ -306,7 +306,7 @@ def test_outputs_of_equal_inputs_share_a_job_beyond_a_hundred() -> None:
     expected = ((f"/in/{number % 3}", f"/out/{number}") for number in range(1000))
     assert derived_pairs(proposals(job)) == pairs_of(*expected)
     # Its id depends on the inputs alone: another run writes other outputs.
-    ids = {each.urn for each in data_jobs_of(only_job(of_many(500, 3)), settings())}
+    ids = {each.urn for each in _data_jobs_of(only_job(of_many(500, 3)), settings())}
     assert ids == {each.urn for each in (own, *shared)}
 
 
@@ -321,7 +321,7 @@ def test_twice_as_many_outputs_cost_twice_as_much() -> None:
             made += event in ("call", "c_call")
 
         sys.setprofile(count)
-        data_jobs_of(job, settings())
+        _data_jobs_of(job, settings())
         sys.setprofile(None)
         return made
 

@@ -32,6 +32,7 @@ from tests.conversion.builders import (
     settings,
     symlink,
     urn,
+    whole_application,
 )
 from tests.conversion.event_logs import (
     app_ended,
@@ -89,7 +90,7 @@ def test_executions_that_are_not_lost(executions: list[Json]) -> None:
         for one in executions
         for event in execution(**one | {"plan": {"READ": READ, "WRITE": WRITE}[one["plan"]]})
     ]
-    events = builders.whole_application(
+    events = whole_application(
         builders.query("START", second=20), builders.query("COMPLETE", second=22)
     )
     assert lost_in(log, events) == []
@@ -389,6 +390,42 @@ def test_other_tables_have_no_name_if_events_show_several_platforms() -> None:
 def test_a_lost_write_that_reads_a_partition_of_its_own_table_has_it_as_an_input() -> None:
     conversion = converted(reported([], [table("t")]), insert("t", "t"))
     assert conversion.inputs == conversion.outputs == [urn("hive", "sales.t")]
+
+
+# -- Doubts: what the log lacks, and what nobody can read in it
+
+
+def doubtful(*log: Json) -> Conversion:
+    """Convert a whole application with one reported query, and these events of its log."""
+    converter = Converter(settings())
+    queries = reported([file("/in")], [file("/out")])
+    for event in whole_application(*queries, run_facets=ID):
+        assert converter.add(event) is None
+    for event in (ENVIRONMENT, app_started("app-1"), *log, app_ended()):
+        converter.add_log_event(event)
+    return converter.finish(Ending(succeeded=True))
+
+
+QUERY = execution(1, 5, 8, read_of("src", "Execute InsertIntoHadoopFsRelationCommand (2)"))
+UPSERT = "== Physical Plan ==\nExecute UpsertLakeCommand (1)\n\n\n(1) Execute UpsertLakeCommand\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "doubt"),
+    [
+        (QUERY, ""),
+        ([*QUERY, *execution(3, 10, 12)], "lacks execution 2 of 4"),
+        ([*QUERY, *execution(2, 10, None)], "lacks the end of execution 2"),
+        ([*QUERY, *execution(2, 10, 12, UPSERT)], "'Execute UpsertLakeCommand'"),
+    ],
+)
+def test_a_run_in_doubt_only_adds_and_says_why(log: list[Json], doubt: str) -> None:
+    conversion = doubtful(*log)
+    (job,) = conversion.jobs
+    assert job.patch_edges == bool(doubt)
+    reasons = [gap for gap in conversion.diagnostics.gaps if "lacks" in gap or "not known" in gap]
+    assert len(reasons) == bool(doubt)
+    assert doubt in "".join(reasons)
 
 
 def test_a_log_ahead_of_all_events_changes_nothing() -> None:

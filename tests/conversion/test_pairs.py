@@ -49,11 +49,6 @@ def test_each_input_of_a_job_reaches_each_of_its_outputs() -> None:
     assert derived_pairs([whole(JOB, [A, B], [X, Y])]) == {(A, X), (A, Y), (B, X), (B, Y)}
 
 
-def test_jobs_without_an_edge_between_them_stay_apart() -> None:
-    proposals = [whole(JOB, [A], [B]), whole(WRITE, [B], [X]), whole(TASK, [C], [])]
-    assert derived_pairs(proposals) == {(A, B), (B, X)}
-
-
 def test_an_output_comes_from_what_any_upstream_job_reads() -> None:
     proposals = [
         whole(WRITE, [A], [X], [TASK]),
@@ -61,11 +56,6 @@ def test_an_output_comes_from_what_any_upstream_job_reads() -> None:
         whole(EARLIER, [C], []),
     ]
     assert derived_pairs(proposals) == {(A, X), (B, X), (C, X), (B, Y), (C, Y)}
-
-
-def test_an_upstream_job_without_inputs_adds_no_pair() -> None:
-    proposals = [whole(WRITE, [A], [X], [TASK]), whole(TASK, [], [Y])]
-    assert derived_pairs(proposals) == {(A, X)}
 
 
 def test_upstream_jobs_in_a_circle_are_visited_once() -> None:
@@ -82,11 +72,6 @@ def test_patches_add_and_remove_edges_of_datasets_and_jobs() -> None:
     assert catalog.pairs() == {(A, X), (B, X), (C, X)}
     catalog.apply([patch(JOB, ("remove", "inputDatasetEdges", A))])
     assert catalog.pairs() == {(B, X), (C, X)}
-
-
-def test_a_patch_of_a_job_that_nobody_wrote_before_makes_it() -> None:
-    added = patch(JOB, ("add", "inputDatasetEdges", A), ("add", "outputDatasetEdges", X))
-    assert derived_pairs([added]) == {(A, X)}
 
 
 def test_a_later_run_replaces_the_edges_of_its_own_jobs_alone() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_spark_datahub.conversion.spark_log.log import SqlExecution
 from airflow_provider_spark_datahub.conversion.spark_log.plan_writes import (
-    PlanWrite,
+    _PlanWrite,
     has_driver_rows,
     writes_of,
 )
@@ -36,7 +36,7 @@ def insert(number: int, name: str) -> str:
     return f"{command}Arguments: file:/lake/{name}, false, Parquet, [path=x], Append, [id]\n"
 
 
-def reaching(writes: list[PlanWrite]) -> dict[str, list[str]]:
+def reaching(writes: list[_PlanWrite]) -> dict[str, list[str]]:
     """Return the paths that reach each sink."""
     return {
         write.sink.path.rpartition("/")[2]: sorted(

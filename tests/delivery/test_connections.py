@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_spark_datahub.delivery import ConnectionParts, SinkSettingsError, sinks
 from airflow_provider_spark_datahub.delivery.outbox import ObjectStorage
-from airflow_provider_spark_datahub.delivery.sinks.settings import mask_secrets
+from airflow_provider_spark_datahub.delivery.sinks.settings import _mask_secrets
 from tests.cases import cases
 
 
@@ -89,4 +89,4 @@ def test_the_address_of_datahubs_ui_is_known(server: str, address: str) -> None:
 @cases("connections")
 def test_the_password_of_an_address_is_masked(url: str) -> None:
     password = "S3cret@PW" if "S3cret@PW" in url else "S3cretPW"
-    assert password not in mask_secrets(f"401 for user:{password} and {password}", {"url": url})
+    assert password not in _mask_secrets(f"401 for user:{password} and {password}", {"url": url})

@@ -6,8 +6,6 @@ reads again passes nothing on.
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -15,14 +13,12 @@ import pytest
 from tests.generated_jobs.frames import DATA, Column, Frame
 from tests.generated_jobs.generator import (
     application,
-    batches,
-    insert_two,
     queries,
     scripts_of,
 )
 from tests.generated_jobs.judging import judge
 from tests.generated_jobs.script import Application, Script
-from tests.generated_jobs.steps import bring, share, show
+from tests.generated_jobs.steps import bring, show
 
 RECORDINGS = sorted(
     f"{folder}/{path.name}"
@@ -58,23 +54,6 @@ def source(dataset: str) -> Frame:
     return Frame("f", {"id": column}, frozenset({dataset}))
 
 
-def test_a_dataset_that_is_read_again_passes_nothing_on() -> None:
-    first = script(Application(), "q001")
-    first.executed(source("a"), "b")
-    second = script(first.application, "q002")
-    second.executed(source("b"), "x")
-    assert (first.pairs, second.pairs) == ({("a", "b")}, {("b", "x")})
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_a_shared_frame_comes_from_what_it_reads(seed: int) -> None:
-    first = script(Application(), "q001")
-    share(first, Random(seed), source("a"), lambda: Frame("", {}))
-    second = script(first.application, "q002")
-    second.executed(second.reuse(), "x")
-    assert (first.pairs, second.pairs) == (set(), {("a", "x")})
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_of_the_driver_come_from_all_that_reached_it_before(seed: int) -> None:
     first = script(Application(), "q001")
@@ -102,37 +81,6 @@ def test_constants_come_from_nothing_but_may_look_like_rows_of_the_driver(seed: 
     if any("VALUES" in line for line in query.lines):
         either.add(("a", "x"))
     assert (query.pairs, query.either_pairs) == (set(), either)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_sinks_of_a_stream_have_pairs_of_their_own(seed: int) -> None:
-    query = script(Application(), "q001")
-    assert batches(query, Random(seed), source("static"))
-    is_joined = any("crossJoin" in line for line in query.lines)
-    expected = {("q001/feed1", "q001/sink1"), ("static", "q001/sink2")}
-    if is_joined:
-        expected.add(("q001/feed1", "q001/sink2"))
-    assert query.pairs == expected
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_tables_of_one_insert_have_pairs_of_their_own(seed: int) -> None:
-    query = script(Application(), "q001")
-    frame = source("a")
-    looked_up = Column("n", reads=frozenset({"b"}))
-    assert insert_two(
-        query, Random(seed), replace(frame, columns={**frame.columns, "c": looked_up})
-    )
-    (statement,) = (line for line in query.lines if "FROM" in line)
-    expected = set()
-    for part in statement.split(" INSERT ")[1:]:
-        table = re.search(r"db\.(\w+) SELECT (.*?)(WHERE|\"|$)", part)
-        assert table
-        output = f"table:db.{table[1].lower()}"
-        expected.add(("a", output))
-        if re.search(r"\bc\b", table[2]):
-            expected.add(("b", output))
-    assert query.pairs == expected
 
 
 @pytest.mark.parametrize("seed", range(1, 5))

@@ -279,6 +279,7 @@ def test_datasets_for_openlineage_and_for_datahubs_plugin(
     read, written = (
         [(one.namespace, one.name) for one in side] for side in (lineage.inputs, lineage.outputs)
     )
+    # In DataHub, the inputs of a task would reach what later tasks write.
     inputs = [("file", "/lake/raw/customers.csv"), ("file", "/lake/raw/orders.csv")]
     assert read == ([] if beside_the_plugin else inputs)
     assert written == [("file", "/lake/out/a/revenue_by_country")]

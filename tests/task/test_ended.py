@@ -84,6 +84,17 @@ def test_everything_is_delivered_and_nothing_is_left(one: Try, tmp_path: Path) -
     assert entries(tmp_path) == []
 
 
+def test_edges_are_only_added_if_the_driver_printed_that_it_dropped_events(one: Try) -> None:
+    one.job_writes("a_csv_join_agg")
+    line = "WARN AsyncEventQueue: Dropped 9 events from shared since the application started.\n"
+    assert list(one.lineage.driver_output.watched([line])) == [line]
+    (warning,) = one.finish().warnings
+    assert warning.startswith("Spark's event bus dropped events (shared), so that edges are only")
+    edges = [each for each in one.delivered if each["aspectName"] == "dataJobInputOutput"]
+    of_spark = {each["changeType"] for each in edges if ":(spark," in each["entityUrn"]}
+    assert of_spark == {"PATCH"}
+
+
 def test_every_step_is_logged_for_debugging(one: Try, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG", logger="airflow_provider_spark_datahub"):
         path = one.job_writes("a_csv_join_agg")

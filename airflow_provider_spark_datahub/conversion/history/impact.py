@@ -45,7 +45,7 @@ class UnknownWriteError(ValueError):
     """Question about a write that is not recorded, or about several datasets."""
 
 
-class Write(NamedTuple):
+class _Write(NamedTuple):
     """Write of a dataset by an attempt; ``None`` if nothing is known of who wrote."""
 
     urn: str
@@ -143,7 +143,7 @@ class Records:
 
     def __init__(self, records: Iterable[Fingerprint]) -> None:
         self.readers: dict[str, list[Fingerprint]] = {}
-        self.writes: dict[str, list[Write]] = {}
+        self.writes: dict[str, list[_Write]] = {}
         self._after: dict[tuple[str, ...], list[Fingerprint]] = {}
         self._readers: dict[tuple[str, str | int | float], list[Fingerprint]] = {}
         self._all = sorted(records, key=lambda record: (record.start_ms, record.end_ms))
@@ -158,10 +158,10 @@ class Records:
                     self._readers.setdefault((urn, key), []).append(record)
             for urn, use in record.outputs.items():
                 start_ms, end_ms = use.start_ms or record.start_ms, use.end_ms or record.end_ms
-                self.writes.setdefault(urn, []).append(Write(urn, use, start_ms, end_ms, record))
-        self._versions: dict[tuple[str, str | int | float], Write] = {}
-        self._replacing: dict[str, list[Write]] = {}
-        self._made: dict[tuple[str, int], list[Write]] = {}
+                self.writes.setdefault(urn, []).append(_Write(urn, use, start_ms, end_ms, record))
+        self._versions: dict[tuple[str, str | int | float], _Write] = {}
+        self._replacing: dict[str, list[_Write]] = {}
+        self._made: dict[tuple[str, int], list[_Write]] = {}
         for urn, writes in self.writes.items():
             writes.sort(key=lambda write: write.end_ms)
             for write in writes:
@@ -187,7 +187,7 @@ class Records:
         )
         return Records([*self._all, *new])
 
-    def version(self, urn: str, version: str) -> Write | None:
+    def version(self, urn: str, version: str) -> _Write | None:
         """Return the first write that made a version; ``None`` if it is not known."""
         return self._versions.get((urn, _key(version)))
 
@@ -198,13 +198,13 @@ class Records:
             steps = [run] if task == SOME_TASK else [(*run, task), (*run, SOME_TASK)]
             yield task, [later for step in steps for later in self._after.get(step, ())]
 
-    def replacing(self, write: Write) -> Iterator[Write]:
+    def replacing(self, write: _Write) -> Iterator[_Write]:
         """Yield the later writes that left nothing of a write."""
         return (
             other for other in self._replacing.get(write.urn, ()) if other.start_ms > write.end_ms
         )
 
-    def readers_of(self, write: Write) -> Iterator[Fingerprint]:
+    def readers_of(self, write: _Write) -> Iterator[Fingerprint]:
         """Yield the attempts that read a version of a write."""
         for key in write.keys:
             yield from self._readers.get((write.urn, key), ())
@@ -224,7 +224,7 @@ class Records:
             )
         return sorted(ends, key=itemgetter(0))
 
-    def made(self, record: Fingerprint, urn: str) -> list[Write]:
+    def made(self, record: Fingerprint, urn: str) -> list[_Write]:
         """Return the writes of a dataset by an attempt."""
         return self._made[urn, id(record)]
 
@@ -240,7 +240,7 @@ class Records:
 
     def writes_of(
         self, name: str, version: str | None = None, since_ms: int | None = None
-    ) -> list[Write]:
+    ) -> list[_Write]:
         """Return the writes of a dataset: of a version, or since a time, or the last one.
 
         :param name: as in :meth:`named`.
@@ -260,13 +260,13 @@ class Records:
                 )
         elif since_ms is not None:
             # Nobody knows who else writes, such as those of raw files.
-            unknown = Write(urns[0], Use(), since_ms, since_ms)
+            unknown = _Write(urns[0], Use(), since_ms, since_ms)
             writes = [write for write in writes if write.end_ms >= since_ms] or [unknown]
         elif not writes:
             raise UnknownWriteError(f"no recorded task wrote {name}: say since when it is wrong")
         return writes if version is not None or since_ms is not None else writes[-1:]
 
-    def impact(self, writes: Sequence[Write], column: str | None = None) -> Impact:
+    def impact(self, writes: Sequence[_Write], column: str | None = None) -> Impact:
         """Return what writes reached.
 
         :param column: only its values were wrong.
@@ -322,7 +322,7 @@ class _Spread:
 
     def __init__(self, known: Records, *, naive: bool = False) -> None:
         self._known, self._naive = known, naive
-        self._queue: deque[tuple[Write, _Columns, _How]] = deque()
+        self._queue: deque[tuple[_Write, _Columns, _How]] = deque()
         self._outputs: dict[tuple[int, str, bool], tuple[_Columns, _How]] = {}
         self._before_silent: dict[int, Fingerprint] = {}
         self._whole: dict[tuple[int, str], _How] = {}
@@ -335,7 +335,7 @@ class _Spread:
         self.others: set[Instance] = set()
         self.other_columns: set[Instance] = set()
 
-    def follow(self, writes: Iterable[Write], columns: _Columns) -> None:
+    def follow(self, writes: Iterable[_Write], columns: _Columns) -> None:
         for write in writes:
             self._queue.append((write, columns, _EXACT))
             if write.record is not None:
@@ -350,7 +350,7 @@ class _Spread:
                 passed += 1
                 self._pass_silent(record)
 
-    def _readers(self, write: Write, how: _How) -> Iterator[Fingerprint]:
+    def _readers(self, write: _Write, how: _How) -> Iterator[Fingerprint]:
         """Yield the attempts that a write may reach, or may be surer to have reached."""
         yield from self._known.readers_of(write)
         # Without its version, they learn nothing more if all that they wrote is reached by the
@@ -367,7 +367,7 @@ class _Spread:
             if self._whole.get((id(each[1]), write.urn), _NOTHING) < how
         ]
 
-    def _read(self, reader: Fingerprint, write: Write, columns: _Columns, how: _How) -> None:
+    def _read(self, reader: Fingerprint, write: _Write, columns: _Columns, how: _How) -> None:
         """Follow a write through an attempt that reads its dataset."""
         instance, seen = _instance(reader), self._seen(reader, write)
         if seen is _Seen.OTHERS:
@@ -415,7 +415,7 @@ class _Spread:
             how=max(place.how, how), start_ms=min(place.start_ms, start_ms)
         )
 
-    def _seen(self, reader: Fingerprint, write: Write) -> _Seen:
+    def _seen(self, reader: Fingerprint, write: _Write) -> _Seen:
         use, of_time = reader.inputs[write.urn], reader.end_ms + _SKEW_MS >= write.start_ms
         by_time = _Seen.INFERRED if of_time else _Seen.EARLIER
         if self._naive:
@@ -430,7 +430,7 @@ class _Spread:
         return max((seen or by_time for seen in versions or [None]), key=lambda seen: seen.value)
 
 
-def _is_before(write: Write, reader: Fingerprint, read: Sequence[Write | None]) -> bool:
+def _is_before(write: _Write, reader: Fingerprint, read: Sequence[_Write | None]) -> bool:
     """Return whether an attempt read nothing from before a write. :param read: by the versions that
     it read.
     """
@@ -441,7 +441,7 @@ def _is_before(write: Write, reader: Fingerprint, read: Sequence[Write | None]) 
     return write.end_ms + _SKEW_MS < reader.start_ms
 
 
-def _by_version(version: str, known: Write | None, write: Write) -> _Seen | None:
+def _by_version(version: str, known: _Write | None, write: _Write) -> _Seen | None:
     """Return whether a version, which a known write made, holds a write; ``None`` if versions do
     not say it.
     """

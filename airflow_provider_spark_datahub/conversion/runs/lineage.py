@@ -319,7 +319,7 @@ class _Write(NamedTuple):
 
     @property
     def named(self) -> tuple[DatasetId, ...]:
-        """Datasets that may reach it, also those that are no inputs of the job."""
+        """Datasets that may reach it, whether or not the job has them as inputs."""
         return (*self.run.inputs, *self.state.column_inputs)
 
 

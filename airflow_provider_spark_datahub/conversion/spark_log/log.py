@@ -45,7 +45,7 @@ _MOST_MISSING = 10_000
 
 
 @dataclass(slots=True)
-class LoggedIds:
+class _LoggedIds:
     """Ids that Spark counts up, as far as a log has them.
 
     :param next: the id after the highest one; ``None`` before the first, if that may be any.
@@ -232,8 +232,8 @@ class LoggedApplication:
     rdd_writes: dict[str, None] = field(default_factory=dict)
     rdd_reads: dict[int, dict[str, None]] = field(default_factory=dict)
     forgotten: dict[int, bool] = field(default_factory=dict)
-    execution_ids: LoggedIds = field(default_factory=LoggedIds)
-    job_ids: LoggedIds = field(default_factory=partial(LoggedIds, 0))
+    execution_ids: _LoggedIds = field(default_factory=_LoggedIds)
+    job_ids: _LoggedIds = field(default_factory=partial(_LoggedIds, 0))
 
     def gaps(self) -> str:
         """Return a sentence on executions or jobs that the log lacks, or their ends; empty if none.

@@ -144,7 +144,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class _Reach:
     """What reaches one output of an execution, if it has several.
 
     :param has_driver_rows: so do rows that the driver held.
@@ -177,7 +177,7 @@ class PlanRun:
     replaced: frozenset[DatasetId] = frozenset()
     rest: frozenset[DatasetId] = frozenset()
     guesses: frozenset[DatasetId] = frozenset()
-    reach: Mapping[DatasetId, Reach] = field(default_factory=dict)
+    reach: Mapping[DatasetId, _Reach] = field(default_factory=dict)
     has_driver_rows: bool = False
 
     @property
@@ -215,9 +215,9 @@ class PlanRun:
         return all(part.ended_well for part in self.parts)
 
     @property
-    def wrote_data(self) -> bool:
-        """Return whether the execution or a part of it ended well and wrote data."""
-        return any(wrote_data(part) for part in self.parts)
+    def writing_part(self) -> SqlExecution | None:
+        """The execution, or the first part of it, that ended well and wrote data."""
+        return next(filter(_wrote_data, self.parts), None)
 
     @property
     def is_write_of_frame(self) -> bool:
@@ -420,9 +420,9 @@ class PlanRuns:
 
     def _reach(
         self, parts: Sequence[SqlExecution], held: Iterable[PlanDataset]
-    ) -> dict[DatasetId, Reach]:
+    ) -> dict[DatasetId, _Reach]:
         """Return what reaches each output."""
-        reach: dict[DatasetId, Reach] = {}
+        reach: dict[DatasetId, _Reach] = {}
         for write in writes_of(parts):
             output = self._names.id_of(write.sink)
             if output is None:
@@ -430,9 +430,9 @@ class PlanRuns:
             sources = [*write.sources, *(held if write.reads_checkpoint else ())]
             inputs = {one for one in map(self._names.id_of, sources) if one is not None}
             inputs.update(self.files.datasets(write.rdd_paths))
-            known = reach.get(output, Reach())
+            known = reach.get(output, _Reach())
             of_driver = known.has_driver_rows or write.has_driver_rows
-            reach[output] = Reach(known.inputs | inputs, of_driver)
+            reach[output] = _Reach(known.inputs | inputs, of_driver)
         return reach
 
     def _states(self, named: Iterable[PlanDataset]) -> dict[DatasetId, DatasetState]:
@@ -487,7 +487,7 @@ class PlanRuns:
                 state.add_reads((), (OutputStatistics(size=size),))
 
 
-def wrote_data(execution: SqlExecution) -> bool:
+def _wrote_data(execution: SqlExecution) -> bool:
     """Return whether an execution ended well, is not a micro-batch, and has a plan that writes
     data.
     """

@@ -30,7 +30,7 @@ _LOG_OF_DELTA = re.compile(r"\btxn#\d+")
 
 
 @dataclass(slots=True)
-class PlanWrite:
+class _PlanWrite:
     """Sink of a plan, with what reaches it.
 
     :param sources: datasets that the plan below the sink reads.
@@ -46,7 +46,7 @@ class PlanWrite:
     has_driver_rows: bool = False
 
 
-def writes_of(parts: Sequence[SqlExecution]) -> Iterator[PlanWrite]:
+def writes_of(parts: Sequence[SqlExecution]) -> Iterator[_PlanWrite]:
     """Yield the writes of an execution and its parts."""
     batch = Plan.of(parts[0].plan)
     for part in parts:
@@ -54,7 +54,7 @@ def writes_of(parts: Sequence[SqlExecution]) -> Iterator[PlanWrite]:
         for tree in plan.trees:
             for number, node in tree.nodes.items():
                 for sink in node.sinks():
-                    write = PlanWrite(sink)
+                    write = _PlanWrite(sink)
                     _add_nodes(write, _below(number, tree, plan), part)
                     if part is not parts[0] and _reads_batch(plan):
                         nodes = [node for tree in batch.trees for node in tree.nodes.values()]
@@ -72,7 +72,7 @@ def has_driver_rows(parts: Sequence[SqlExecution]) -> bool:
     return False
 
 
-def _add_nodes(write: PlanWrite, nodes: list[Node], part: SqlExecution) -> None:
+def _add_nodes(write: _PlanWrite, nodes: list[Node], part: SqlExecution) -> None:
     for node in nodes:
         write.sources.update(dict.fromkeys(node.sources()))
         relation = node.relation()

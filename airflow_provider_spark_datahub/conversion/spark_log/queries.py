@@ -49,7 +49,6 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_names import PlanN
 from airflow_provider_spark_datahub.conversion.spark_log.plan_runs import (
     PlanRun,
     PlanRuns,
-    wrote_data,
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import Plan, PlanDatasets
 
@@ -58,7 +57,7 @@ _Verdicts = dict[tuple[Literal["input", "output"], DatasetId], Verdict]
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedQueries:
+class _LoggedQueries:
     """Applications with the queries of their logs, and without writes that never happened.
 
     :param lost: executions that wrote data, and that OpenLineage did not report.
@@ -80,14 +79,14 @@ def queries_of_logs(
     settings: LineageSettings,
     *,
     final: bool = True,
-) -> LoggedQueries:
+) -> _LoggedQueries:
     """Return applications with the queries of their logs.
 
     :param symlinks: tables behind paths, by the events.
     :param final: the applications have ended: executions without an event are lost.
     """
     log_of = {id(match): log for log in logs if (match := log.match(applications, logs))}
-    result = LoggedQueries()
+    result = _LoggedQueries()
     for application in applications:
         log = log_of.get(id(application))
         if log is None or not application.runs:
@@ -175,8 +174,8 @@ class _Queries:
     def _reporting_runs(self, roots: Iterable[Sequence[SqlExecution]]) -> dict[int, list[RunState]]:
         """Return the runs that report each outermost execution, by its id.
 
-        OpenLineage takes its times from Spark's events: a run reports the execution that began or
-        ended in the same millisecond, or that has such a part. Each run reports one.
+        OpenLineage takes its times from Spark's events: a run reports an execution if it began or
+        ended in the same millisecond as the execution or a part of it. Each run reports one.
         """
         roots_at: dict[tuple[str, int], dict[int, None]] = {}
         for parts in roots:
@@ -366,13 +365,14 @@ class _Queries:
         first_write_ms = _first_writes(self._runs.values())
         kept: list[RunState] = []
         for plan, run in queries:
-            is_lost = plan.wrote_data and plan.parts[0].root_id not in self._idle
+            part = plan.writing_part
+            is_refused = plan.parts[0].root_id in self._idle
             if not self._has_events:
                 query = self._unheard(plan, run)
-            elif is_lost and self._is_final:
+            elif part is not None and not is_refused and self._is_final:
                 query = run
-                if reported.isdisjoint(part.id for part in plan.parts):
-                    self.lost.append(self._lost(plan, run))
+                if reported.isdisjoint(each.id for each in plan.parts):
+                    self.lost.append(self._lost(part, plan, run))
             elif plan.only_reads and plan.ended_well:
                 query = _without_reads_back(run, first_write_ms)
             else:
@@ -396,9 +396,11 @@ class _Queries:
             return _refused(run, has_failed=False)
         return run
 
-    def _lost(self, plan: PlanRun, run: RunState) -> LostExecution:
-        """Return an execution that OpenLineage lost, with what its plans show, for people."""
-        part = next(part for part in plan.parts if wrote_data(part))
+    def _lost(self, part: SqlExecution, plan: PlanRun, run: RunState) -> LostExecution:
+        """Return an execution that OpenLineage lost, with what its plans show, for people.
+
+        :param part: the part of it that wrote data.
+        """
         shown = ["lineage comes from the plan"] if run.inputs or run.outputs else []
         unknown: dict[str, None] = {}
         for dataset in PlanDatasets.of(part.plan for part in plan.parts).all:

@@ -134,7 +134,7 @@ _SHORTEST_SECRET = 6  # shorter values ("1", "true") are parts of ordinary words
 _USER_OF_URL = re.compile(r"://([^/?#@,]*)@")
 
 
-def mask_secrets(text: str, settings: object) -> str:
+def _mask_secrets(text: str, settings: object) -> str:
     """Return ``text`` with ``***`` in the place of each secret in some settings, in case a server
     repeats them.
 
@@ -246,7 +246,7 @@ class RestSettings:
             "secret": in_environment,
             "extra_headers": self.extra_headers,
         }
-        return mask_secrets(text, secrets)
+        return _mask_secrets(text, secrets)
 
 
 def _headers(key: str, value: object) -> dict[str, str]:
@@ -421,7 +421,7 @@ class KafkaSettings:
 
     def redact(self, text: str) -> str:
         """Return ``text`` without passwords, tokens and keys, in case a server repeats them."""
-        return mask_secrets(
+        return _mask_secrets(
             text, [self.producer_config, self.schema_registry_config, self.schema_registry_url]
         )
 
