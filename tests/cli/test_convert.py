@@ -172,8 +172,7 @@ def test_the_summary_as_json(tmp_path: Path, to_file: bool) -> None:
     result = run("convert", JOB, bad, "--exit-code", 0, "--json", *options)
     summary = json.loads(result.stdout if to_file else result.stderr)
     assert result.exit_code == 1
-    # Those of a complete job, and two of the output's DataJob, which has the edges that are added.
-    assert (summary["events"], summary["proposals"]) == (23, 14 + 2)
+    assert (summary["events"], summary["proposals"]) == (23, 16)
     assert any("line 1: not valid JSON" in problem for problem in summary["problems"])
 
 
