@@ -45,7 +45,7 @@ _WRITTEN_AT_ONCE = 100
 _MOST_PROBLEMS = 20  # listed for each file
 _PARQUET = b"PAR1"
 _NO_INPUT = re.compile(
-    r"(?:.*/)?\.|(?:edges|history|leases)/[^/]*-[0-9a-f]{20}|.*\.(?:part\.json|reason\.txt)$"
+    r"(?:.*/)?\.|(?:edges|history|jobs|leases)/[^/]*-[0-9a-f]{20}|.*\.(?:part\.json|reason\.txt)$"
 )
 """Hidden files, and what an outbox notes beside its entries."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Literal
 
 import msgspec
@@ -72,8 +73,9 @@ class Evidence(msgspec.Struct):
             named = list(datasets)
             # The application's own run reads and writes nothing itself.
             query = self._query(run) if named else ""
+            of_run = _Sources(run, kind)
             for dataset, urn in named:
-                sources.setdefault(urn, set()).add(_source(run, kind, dataset))
+                sources.setdefault(urn, set()).add(of_run.of(dataset))
                 if self.with_queries or run.is_logged:
                     queries.setdefault(urn, {})[query] = None
                 else:
@@ -128,22 +130,32 @@ def _listed(kind: str, items: Sequence[str]) -> dict[str, str]:
     return listed | {f"more{kind.title()}": str(more)} if more > 0 else listed
 
 
-def _source(run: RunState, kind: _Kind, dataset: DatasetId) -> str:
-    """Return where the edge of a dataset comes from."""
-    verdict = run.verdicts.get((kind, dataset))
-    if verdict is not None and verdict is not Verdict.NOT_PLANNED:
-        return verdict.value
-    if run.is_logged:
-        return SPARK_PLAN
-    if dataset in run.inputs or dataset in run.outputs:
-        return EVENT
-    transforms: set[str] = set()
-    for state in run.outputs.values():
-        for edge in state.columns.edges if state.columns is not None else ():
-            if any(column.dataset == dataset for column in edge.upstreams):
-                transforms.add(edge.transform)
-    is_of_plan = transforms and all(one.endswith(PARSED_PLAN) for one in transforms)
-    return SPARK_PLAN if is_of_plan else EVENT
+class _Sources:
+    """Sources of the edges of one run."""
+
+    def __init__(self, run: RunState, kind: _Kind) -> None:
+        self._run, self._kind = run, kind
+
+    def of(self, dataset: DatasetId) -> str:
+        """Return where the edge of a dataset comes from."""
+        run = self._run
+        verdict = run.verdicts.get((self._kind, dataset))
+        if verdict is not None and verdict is not Verdict.NOT_PLANNED:
+            return verdict.value
+        if run.is_logged:
+            return SPARK_PLAN
+        is_reported = dataset in run.inputs or dataset in run.outputs
+        return SPARK_PLAN if not is_reported and dataset in self._of_plans else EVENT
+
+    @cached_property
+    def _of_plans(self) -> set[DatasetId]:
+        """Datasets that only columns of plans name."""
+        of_plans, of_events = set[DatasetId](), set[DatasetId]()
+        for state in self._run.outputs.values():
+            for edge in state.columns.edges if state.columns is not None else ():
+                datasets = of_plans if edge.transform.endswith(PARSED_PLAN) else of_events
+                datasets.update(column.dataset for column in edge.upstreams)
+        return of_plans - of_events
 
 
 # -- datasets that are not edges
