@@ -147,8 +147,13 @@ def test_the_paths_of_rdds_are_kept(tmp_path: Path) -> None:
     assert kept == {
         "Event": job["Event"],
         "Submission Time": job["Submission Time"],
+        "parallelized": False,
         "rddPaths": paths,
     }
+    infos.append({"RDD ID": 8, "Name": "ParallelCollectionRDD", "Parent IDs": []})
+    (tmp_path / "app-1").write_bytes(lines(START, job, END))
+    _, kept, _ = EventLog(tmp_path)
+    assert kept["parallelized"], "rows of the driver"
 
 
 def test_lists_of_paths_are_kept_in_full(tmp_path: Path) -> None:

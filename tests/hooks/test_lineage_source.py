@@ -256,6 +256,8 @@ def test_the_tasks_of_dags_that_airflow_still_has(
         tasks_of_dags({"shop"})
     for dag_id, is_stale in (("shop", False), ("old", True), ("other", False)):
         row = {"dag_id": dag_id, "is_stale": is_stale, "bundle_name": "dags"}
+        row |= {"max_active_tasks": 16, "max_active_runs": 16, "max_consecutive_failed_dag_runs": 0}
+        row |= {"has_task_concurrency_limits": False}
         database.execute(insert(DagModel).values(row))
     database.commit()
     tasks = tasks_of_dags({"shop", "old", "never"})

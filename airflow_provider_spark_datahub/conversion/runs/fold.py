@@ -44,6 +44,11 @@ from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
 
+_NON_MATERIALISING = tuple(
+    f"{step}_{source}"
+    for step in ("map", "map_partitions", "flatmap", "filter", "distinct")
+    for source in ("parallel_collection", "text_file", "hadoopfile")
+)
 # Spark's own jobs: it reads footers, infers a schema, or reads the first lines of a CSV file as
 # text.
 _LISTINGS = (
@@ -301,11 +306,22 @@ class RunState(msgspec.Struct, gc=False):
         )
 
     @property
+    def changed(self) -> Collection[tuple[DatasetId, DatasetState]]:
+        """The outputs that the run wrote, dropped or renamed: none if a job of RDDs that materialises
+        nothing names its inputs.
+        """
+        is_passing = self.job_type == RDD_JOB and self.job_name.endswith(_NON_MATERIALISING)
+        read = {dataset.name for dataset in self.inputs}
+        if is_passing and read == {dataset.name for dataset in self.outputs}:
+            return ()
+        return self.outputs.items()
+
+    @property
     def written(self) -> list[tuple[DatasetId, DatasetState]]:
         """The outputs that the run wrote. A table that it only created or altered has no new data."""
         return [
             (dataset, state)
-            for dataset, state in self.outputs.items()
+            for dataset, state in self.changed
             if state.lifecycle not in NOT_WRITTEN
             and not (state.lifecycle in _OF_CATALOG and _is_of_catalog(self.plan_node))
         ]

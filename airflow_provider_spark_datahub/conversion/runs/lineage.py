@@ -153,7 +153,7 @@ def operations_of(runs: Collection[RunState], namer: DatasetNamer) -> list[Opera
 def _of_run(run: RunState, namer: DatasetNamer) -> Iterator[Operation]:
     if run.failure or not run.ended or run.start_ms is None or run.end_ms is None:
         return
-    for dataset, state in in_time(run.outputs.items()):
+    for dataset, state in in_time(run.changed):
         if (urn := namer.urn(dataset)) is None:
             continue
         yield Operation(
