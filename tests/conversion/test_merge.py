@@ -49,7 +49,10 @@ from tests.oracles.strict import canonical_violations
 # -- Executions that OpenLineage lost
 
 
-WRITE = "== Physical Plan ==\nExecute InsertIntoHadoopFsRelationCommand (4)\n+- WriteFiles (3)\n\n\n(1) Scan csv"
+WRITE = (
+    "== Physical Plan ==\nExecute InsertIntoHadoopFsRelationCommand (2)\n+- Scan csv  (1)\n\n\n"
+    "(1) Scan csv \n\n(2) Execute InsertIntoHadoopFsRelationCommand\n"
+)
 READ = "== Physical Plan ==\nAdaptiveSparkPlan (9)\n+- Scan parquet sales.clean (1)\n\n\n(1) like InsertIntoTable"
 RECORDED = ["batch-4.3.0", "streaming-3.5.9", "streaming-4.0.5", "streaming-4.3.0"]
 
@@ -290,6 +293,28 @@ def test_a_lost_write_right_before_its_rename_counts_under_the_new_name() -> Non
     after = convert(events, log)
     assert urn("hive", "swap.orders_new") not in after.outputs
     assert urn("hive", "swap.orders") in after.outputs
+
+
+def cut_off(log: Sequence[Json]) -> list[Json]:
+    """Return a log whose plans draw their nodes, and describe none."""
+    trees = [event.get("physicalPlanDescription", "").partition("\n\n\n")[0] for event in log]
+    plans = [{"physicalPlanDescription": f"{tree}\n\n\n(cut)"} if tree else {} for tree in trees]
+    return [event | plan for event, plan in zip(log, plans, strict=True)]
+
+
+@pytest.mark.parametrize("recording", ["udf_union-3.5.9", "drop_rename-4.3.0", "jdbc-4.3.0"])
+def test_plans_that_are_cut_off_leave_what_events_say(recording: str) -> None:
+    events, log = read("events", recording), read("logs", recording)
+    alone, beside = convert(events, ()), convert(events, cut_off(log))
+    assert alone.outputs
+    assert edges(beside.jobs) == edges(alone.jobs)
+    assert [job.patch_edges for job in beside.jobs] == [job.patch_edges for job in alone.jobs]
+
+
+def test_a_log_alone_whose_plans_are_cut_off_removes_no_edge() -> None:
+    conversion = convert((), cut_off(read("logs", "udf_union-3.5.9")))
+    assert [job.patch_edges for job in conversion.jobs] == [True]
+    assert "the plan of execution 0 is cut off: edges are only added" in conversion.diagnostics.gaps
 
 
 @pytest.mark.parametrize("recording", ["udf_union-3.5.9", "jdbc-4.3.0"])

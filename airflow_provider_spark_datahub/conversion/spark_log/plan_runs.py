@@ -191,6 +191,15 @@ class PlanRun:
         plans = (Plan.of(part.plan) for part in self.parts)
         return tuple(dict.fromkeys(head for plan in plans for head in plan.unknown_nodes()))
 
+    @cached_property
+    def is_whole(self) -> bool:
+        """Return whether its plans are there, and none is cut off.
+
+        Later micro-batches of a streaming query have no plans of their own.
+        """
+        plans = [Plan.of(part.plan) for part in self.parts if part.plan]
+        return bool(plans) and all(plan.is_whole for plan in plans)
+
     @property
     def hides_some(self) -> bool:
         """Return whether its plans may hide an input."""

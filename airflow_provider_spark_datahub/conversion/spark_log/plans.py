@@ -602,10 +602,12 @@ class Plan(NamedTuple):
 
     :param nodes: all nodes that it describes, in the order of the text.
     :param trees: its subqueries, then the plan itself.
+    :param is_whole: it describes each node of its trees: neither Spark nor the reader cut it off.
     """
 
     nodes: tuple[Node, ...]
     trees: tuple[Tree, ...]
+    is_whole: bool
 
     @classmethod
     def of(cls, text: str) -> Plan:
@@ -645,12 +647,15 @@ def _parsed(text: str) -> Plan:
         for node in _NODE.finditer(text)
     )
     described = {node.number: node for node in nodes}
-    trees = []
+    trees: list[Tree] = []
+    drawn: set[int] = set()
     for match in _TREE.finditer(text):
         host = SUBQUERY.search(match["host"] or "")
         subquery = (host["name"], host["id"]) if host else ("", "")
         trees.append(Tree(_nodes(match["lines"], described), subquery))
-    return Plan(nodes, tuple(reversed(trees)))
+        drawn.update(filter(None, map(_number_in, match["lines"].splitlines())))
+    is_whole = bool(trees) and drawn <= described.keys()
+    return Plan(nodes, tuple(reversed(trees)), is_whole)
 
 
 # All readers of an execution's plans come one after the other.
@@ -658,19 +663,25 @@ _remembered = lru_cache(maxsize=16)(_parsed)
 _LONGEST_REMEMBERED = 1_000_000
 
 
+def _number_in(line: str) -> int:
+    """Return the number of the node that a line of a tree draws; 0 if it draws none."""
+    found = _TREE_LINE.fullmatch(_BEHIND_NUMBER.split(line, maxsplit=1)[0])
+    return int(found["number"]) if found is not None else 0
+
+
 def _nodes(lines: str, described: dict[int, Node]) -> dict[int, Node]:
     above: list[tuple[int, int]] = []
     children: dict[int, dict[int, None]] = {}
     begun = 0
     for line in lines.splitlines():
-        found = _TREE_LINE.fullmatch(_BEHIND_NUMBER.split(line, maxsplit=1)[0])
+        number = _number_in(line)
         indent = len(line) - len(line.lstrip(" :+-"))
-        if found is None or int(found["number"]) not in described:
+        if number not in described:
             begun = indent or begun
             continue
         # The name of a node may take several lines, such as that of a scan with its table's
         # description.
-        depth, number = indent or begun, int(found["number"])
+        depth = indent or begun
         begun = 0
         while above and above[-1][0] >= depth:
             above.pop()

@@ -132,6 +132,7 @@ class _Queries:
         self._idle = logged.idle_roots()
         self._brought: dict[DatasetId, None] = {}
         self._unknown_nodes: dict[str, None] = {}
+        self._cut_off: list[int] = []
         self._has_events = not all(run.is_logged for run in application.runs)
         self.lost: list[LostExecution] = []
 
@@ -143,6 +144,8 @@ class _Queries:
         for parts in roots:
             plan = self._plans.of(parts)
             self._unknown_nodes.update(dict.fromkeys(plan.unknown_nodes))
+            if not plan.is_whole and any(part.plan for part in parts):
+                self._cut_off.append(parts[0].id)
             runs = reporting.get(parts[0].root_id)
             if runs is None:
                 silent.append((plan, self._query(plan, self._unreported_run(plan))))
@@ -164,6 +167,8 @@ class _Queries:
             yield gaps
         for node in self._unknown_nodes:
             yield f"what {node!r} reads and writes is not known: edges are only added"
+        if self._cut_off and not self._has_events:
+            yield f"the plan of execution {self._cut_off[0]} is cut off: edges are only added"
 
     def unnamed_sources(self) -> list[str]:
         """Return the sources in plans that lead to no dataset, if events do not fill them in."""
@@ -207,7 +212,7 @@ class _Queries:
                     self._runs[run.run_id] = _refused(run, has_failed=bool(root.failure))
         elif plan.ended_well:
             first = next((run for run in runs if run.outputs), runs[0])
-            if any(part.plan for part in plan.parts):
+            if plan.is_whole:
                 for run in runs:
                     self._runs[run.run_id] = structs.replace(run, inputs={}, outputs={})
                 self._runs[first.run_id] = self._query(plan, _joined(first, runs))
