@@ -49,6 +49,7 @@ _NON_MATERIALISING = tuple(
     for step in ("map", "map_partitions", "flatmap", "filter", "distinct")
     for source in ("parallel_collection", "text_file", "hadoopfile")
 )
+_SCANS = ("batch_scan", "columnar_to_row", "in_memory_table_scan", "scan_")
 # Spark's own jobs: it reads footers, infers a schema, or reads the first lines of a CSV file as
 # text.
 _LISTINGS = (
@@ -307,14 +308,27 @@ class RunState(msgspec.Struct, gc=False):
 
     @property
     def changed(self) -> Collection[tuple[DatasetId, DatasetState]]:
-        """The outputs that the run wrote, dropped or renamed: none if a job of RDDs that materialises
-        nothing names its inputs.
+        """The outputs that the run wrote, dropped or renamed, without those that it only passed
+        through.
         """
-        is_passing = self.job_type == RDD_JOB and self.job_name.endswith(_NON_MATERIALISING)
-        read = {dataset.name for dataset in self.inputs}
-        if is_passing and read == {dataset.name for dataset in self.outputs}:
-            return ()
-        return self.outputs.items()
+        return () if self._passes_through() else self.outputs.items()
+
+    def _passes_through(self) -> bool:
+        """Return whether it names inputs as outputs, but materialises nothing: a job of RDDs, or a
+        scan of a cache.
+
+        OpenLineage names the cached table as the output of ``cache().collect()``, without a change
+        and statistics.
+        """
+        if self.job_type == RDD_JOB:
+            read = {dataset.name for dataset in self.inputs}
+            passed = {dataset.name for dataset in self.outputs}
+            return self.job_name.endswith(_NON_MATERIALISING) and read == passed
+        for state in self.outputs.values():
+            if state.lifecycle or state.statistics != NOT_COUNTED:
+                return False
+        is_scan = self.plan_node.startswith(_SCANS)
+        return is_scan and self.outputs.keys() <= self.inputs.keys()
 
     @property
     def written(self) -> list[tuple[DatasetId, DatasetState]]:
