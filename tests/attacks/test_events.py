@@ -68,8 +68,8 @@ def attacked(spark: FakeSpark, events: bytes) -> tuple[dict[str, Any], list[str]
 def test_an_attempt_with_hostile_events_delivers_its_good_ones(spark: FakeSpark) -> None:
     _, expected = attacked(spark, CASE)
     report, found = attacked(spark, ATTACK)
-    # Edges that are only added are those of the output's DataJob, too.
-    assert len(found) == len(expected) + 1 > 1
+    # The attacked attempt only adds, and DataHub has the edges of its output already.
+    assert len(found) == len(expected) > 0
     assert (report["pending"], report["rejected"], report["failed"]) == (0, 0, False)
     assert report["bad_events"] == len(UNREADABLE)
     assert (

@@ -48,7 +48,7 @@ class Services(Aws):
 
 @pytest.fixture
 def aws(tmp_path: Path, s3: S3) -> Iterator[Services]:
-    """Give services whose events go to a bucket, which has no log in the end but of a killed
+    """Give services whose events go to a bucket, which has no log in the end but that of a killed
     attempt: all lineage was delivered.
     """
     bucket = s3.make_bucket(name := tmp_path.name.replace("_", "-"))
@@ -69,9 +69,10 @@ def aws(tmp_path: Path, s3: S3) -> Iterator[Services]:
             "AIRFLOW__SPARK_DATAHUB__OPENLINEAGE_JAR": "",
         }
         yield aws
+    files = [path for path in bucket.rglob("*") if path.is_file()]
     # A killed driver may close its log after the attempt waited for it.
-    left = [path for path in bucket.rglob("*") if path.is_file() and "killed" not in path.parts]
-    assert left == []
+    left = {path.name for path in files if "killed" not in path.parts}
+    assert left <= {".of-an-attempt"}
 
 
 def test_tasks_that_defer_or_die_have_lineage(
@@ -148,9 +149,9 @@ def test_the_example_managed_lineage(
     )
     folders = {"SHOP_LAKE": tmp_path, "SHOP_JOBS": REPOSITORY / "example_dags/jobs"}
     _, catalogue = example(airflow_home, "managed_lineage", tmp_path, **aws.settings, **folders)
-    # Airflow's command gives a deferred task nothing back, so that its edges are only added.
     stored = stored_edges(catalogue.proposals)
-    for name, folder in (("build_orders", "orders"), ("revenue", "revenue_by_country")):
-        written = file_dataset(tmp_path / folder)
-        job = output_job(spark_job("managed_lineage", name), written)
-        assert stored[job].outputs == {written}
+    orders, revenue = (file_dataset(tmp_path / name) for name in ("orders", "revenue_by_country"))
+    # Airflow's command gives a deferred task nothing back, so that its edges are only added.
+    deferred = output_job(spark_job("managed_lineage", "build_orders"), orders)
+    assert stored[deferred].outputs == {orders}
+    assert stored[spark_job("managed_lineage", "revenue")].outputs == {revenue}

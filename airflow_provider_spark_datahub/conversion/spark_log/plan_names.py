@@ -28,6 +28,7 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     table_and_selector,
 )
 from airflow_provider_spark_datahub.conversion.events import (
+    RDD_JOB,
     DatasetId,
     dataset_id,
     without_partition_folders,
@@ -119,9 +120,11 @@ class PlanNames:
         )
         """Spark's own catalogue is Glue, as OpenLineage sees it."""
         formats = self._settings.catalog_platforms
-        self.states: list[tuple[DatasetId, DatasetState]] = [
-            item for run in runs for item in (*run.inputs.items(), *run.outputs.items())
-        ]
+        self.states: list[tuple[DatasetId, DatasetState]] = []
+        for run in runs:
+            # A job of RDDs names paths, and knows of no table there.
+            if run.job_type != RDD_JOB:
+                self.states += (*run.inputs.items(), *run.outputs.items())
         tables = (symlinks or {}).values()
         platforms = {table.namespace for table in tables}
         of_formats = {

@@ -119,6 +119,8 @@ _OF_FRAME = re.compile(
 _SHOWS = re.compile(r"(?:show|showString|foreach|foreachPartition|checkpoint|localCheckpoint) at ")
 # Spark calls what reads a header, or infers a schema, after the reader's method. Other statements,
 # and jobs that give their work a name, hide it: then its plan shows it.
+# CACHE TABLE counts the rows that it keeps.
+_CACHES_TABLE = re.compile(r"^== Physical Plan ==\nCacheTable")
 _READER_CALLS = re.compile(r"(?:csv|json|xml|load|parquet|orc|text|table) at ")
 _MAY_INFER = re.compile(r"(?!.* at )|(?:sql|createTable|createExternalTable) at ")
 _READS_SCHEMA = re.compile(
@@ -245,8 +247,9 @@ class PlanRun:
     @property
     def brings_rows(self) -> bool:
         """Return whether the job gets rows or numbers of it: it does not only show them."""
-        is_shown = _SHOWS.match(self.parts[0].description)
-        return self.only_reads and self.ended_well and not is_shown and not self.is_inference
+        root = self.parts[0]
+        is_kept = _SHOWS.match(root.description) or _CACHES_TABLE.match(root.plan)
+        return self.only_reads and self.ended_well and not is_kept and not self.is_inference
 
 
 class PlanRuns:

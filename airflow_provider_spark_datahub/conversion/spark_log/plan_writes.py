@@ -89,6 +89,8 @@ def _below(number: int, tree: Tree, plan: Plan) -> list[Node]:
     reached: dict[int, Node] = {}
     nodes = {one: node for each in plan.trees for one, node in each.nodes.items()}
     subqueries = {each.subquery[1]: next(iter(each.nodes), -1) for each in plan.trees}
+    # Scans that the plan draws nowhere are those of subqueries in cached queries.
+    undrawn = [node for node in plan.nodes if node.number not in nodes]
     waiting = [number]
     while waiting:
         current = waiting.pop()
@@ -102,7 +104,7 @@ def _below(number: int, tree: Tree, plan: Plan) -> list[Node]:
             waiting.append(int(reused["number"]))
         for subquery in SUBQUERY.finditer(f"{node.head}\n{node.body}"):
             waiting.append(subqueries.get(subquery["id"], -1))
-    return list(reached.values())
+    return [*reached.values(), *undrawn]
 
 
 def _reads_batch(plan: Plan) -> bool:

@@ -52,6 +52,8 @@ from airflow_provider_spark_datahub.conversion.spark_log.plan_runs import (
 )
 from airflow_provider_spark_datahub.conversion.spark_log.plans import Plan, PlanDatasets
 
+# OpenLineage names a job by its RDDs, and may cut the name: ``map_partitions_file_scan``.
+_ROWS_OF_FRAME = "_file_sc"
 _Datasets = dict[DatasetId, DatasetState]
 _Verdicts = dict[tuple[Literal["input", "output"], DatasetId], Verdict]
 
@@ -130,6 +132,7 @@ class _Queries:
         self._runs = {run.run_id: run for run in application.runs}
         self._decided: set[str] = set()
         self._idle = logged.idle_roots()
+        self._read: set[DatasetId] = set()
         self._brought: dict[DatasetId, None] = {}
         self._unknown_nodes: dict[str, None] = {}
         self._cut_off: list[int] = []
@@ -146,6 +149,7 @@ class _Queries:
             self._unknown_nodes.update(dict.fromkeys(plan.unknown_nodes))
             if not plan.is_whole and any(part.plan for part in parts):
                 self._cut_off.append(parts[0].id)
+            self._read.update(plan.inputs)
             runs = reporting.get(parts[0].root_id)
             if runs is None:
                 silent.append((plan, self._query(plan, self._unreported_run(plan))))
@@ -417,9 +421,20 @@ class _Queries:
         return LostExecution(part.id, part.description, reason)
 
     def _with_files(self, run: RunState) -> RunState:
-        """Return a run that events report with the files that its RDDs read."""
+        """Return a run that events report with the files that its RDDs read.
+
+        For the rows of a frame that go through an RDD, events name the folder of each file, which
+        may be below the one that the frame reads.
+        """
         paths = self._logged.rdd_reads.get(run.start_ms or 0, {})
-        return self._plans.files.named_in(run, paths)
+        run = self._plans.files.named_in(run, paths)
+        if run.job_type != RDD_JOB or _ROWS_OF_FRAME not in run.job_name:
+            return run
+        inputs: _Datasets = {}
+        for dataset, state in run.inputs.items():
+            around = (folder for folder in folders_around(dataset) if folder in self._read)
+            inputs[next(around, dataset)] = state
+        return structs.replace(run, inputs=inputs)
 
     def _execution_counts(self, recovered: int) -> dict[str, str]:
         """Return how many outermost executions Spark ran, OpenLineage reported, and only the log
