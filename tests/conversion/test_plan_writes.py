@@ -54,12 +54,19 @@ SINK = "Execute InsertIntoHadoopFsRelationCommand"
 ONE_SCAN = plan(f"{SINK} (2)\n+- Scan parquet  (1)", scan(1, "a"), insert(2, "x"))
 
 
+TWO_SINKS = (
+    f"Union (5)\n:- {SINK} (2)\n:  +- Scan parquet  (1)\n+- {SINK} (4)\n   +- Scan parquet  (3)"
+)
+OF_TWO = scan(1, "a"), insert(2, "x"), scan(3, "b"), insert(4, "y"), "(5) Union\n"
+
+
 def test_the_sinks_of_a_plan_have_what_stands_below_each() -> None:
-    tree = (
-        f"Union (5)\n:- {SINK} (2)\n:  +- Scan parquet  (1)\n+- {SINK} (4)\n   +- Scan parquet  (3)"
-    )
-    nodes = scan(1, "a"), insert(2, "x"), scan(3, "b"), insert(4, "y"), "(5) Union\n"
-    assert written(plan(tree, *nodes)) == {"x": ["a"], "y": ["b"]}
+    assert written(plan(TWO_SINKS, *OF_TWO)) == {"x": ["a"], "y": ["b"]}
+
+
+def test_a_scan_that_a_plan_draws_nowhere_reaches_each_of_its_sinks() -> None:
+    of_cache = plan(TWO_SINKS, *OF_TWO, scan(1_000_000, "limits"))
+    assert written(of_cache) == {"x": ["a", "limits"], "y": ["b", "limits"]}
 
 
 def test_the_parts_of_an_execution_write_what_each_reads() -> None:
