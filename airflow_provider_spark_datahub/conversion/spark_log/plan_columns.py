@@ -138,7 +138,11 @@ class PlanColumns:
             and not written
             and (CHECKPOINT in description or " at " not in description)
         ):
-            self._keep({column_id(column): one for column, one in held.items()})
+            columns = {column_id(column): one for column, one in held.items()}
+            reaching = dict.fromkeys((*PlanDatasets.of(plans).sources, *visitor.held))
+            for column in held.values():
+                reaching.update({source.dataset: None for source in column.sources})
+            self._keep(_Checkpoint(columns, tuple(reaching)))
         named = [(graph.names.get(column, ""), one.sources) for column, one in held.items()]
         return ExecutionColumns(
             written,
@@ -151,14 +155,23 @@ class PlanColumns:
         )
 
     def _keep(self, checkpoint: _Checkpoint) -> None:
-        output = (*checkpoint,)
-        if any(column.sources for column in checkpoint.values()):
+        output = (*checkpoint.columns,)
+        if any(column.sources for column in checkpoint.columns.values()):
             is_new = output not in self._checkpoints or self._checkpoints[output] == checkpoint
             self._checkpoints[output] = checkpoint if is_new else None
 
 
-_Checkpoint = dict[str, HeldColumn]
-"""The columns of a checkpoint, by their ids."""
+class _Checkpoint(NamedTuple):
+    """Rows that Spark keeps for later queries.
+
+    :param columns: by their ids.
+    :param datasets: those that reach the rows, as their columns or by what decides on them.
+    """
+
+    columns: dict[str, HeldColumn]
+    datasets: tuple[PlanDataset, ...]
+
+
 _Ids = list[str] | None
 """Ids of the columns that a node gives; ``None`` if they are not known."""
 
@@ -373,8 +386,8 @@ class _Visitor:
         if checkpoint is None or len(first) != len(listed):
             return
         for column, known in zip(listed, first, strict=True):
-            self.graph.read_held(column, checkpoint[known])
-            self.held.update({source.dataset: None for source in checkpoint[known].sources})
+            self.graph.read_held(column, checkpoint.columns[known])
+        self.held.update(dict.fromkeys(checkpoint.datasets))
 
     def _generate(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         if not node.lists:

@@ -340,12 +340,14 @@ class PlanRuns:
                 # The path of a new table and the table are one sink.
                 (dataset,) = outputs
             own = written.setdefault(dataset or sink, Written(sink, dataset))
-            # The plan of a part may show what that of the execution around it does not.
-            new = {
-                name: sources
-                for name, sources in of_sink.items()
-                if name not in (ALL_COLUMNS, *own.resolved)
-            }
+            # The plan of a part may show what that of the execution around it does not, but Hive
+            # writes names in lower case.
+            spellings = {name.lower(): name for name in (*own.columns, *own.resolved)}
+            new: WrittenColumns = {}
+            for name, sources in of_sink.items():
+                spelling = spellings.get(name.lower(), name)
+                if spelling not in (ALL_COLUMNS, *own.resolved):
+                    new[spelling] = sources
             new |= {
                 name: {ColumnSource(source.dataset, name): derivation}
                 for source, derivation in of_sink.get(ALL_COLUMNS, {}).items()

@@ -346,7 +346,9 @@ def _lineage(
     for urn in filter(None, map(namer.urn, sinks)):
         writes[urn] = of_sources
     for urn, reaching in (seen.lineage.writes if seen else {}).items():
-        writes[urn] = {**writes.get(urn, {}), **(reaching or of_sources)}
+        # What a function writes need not come from the stream.
+        is_known = reaching or (seen and seen.lineage.inputs)
+        writes[urn] = {**writes.get(urn, {}), **(reaching if is_known else of_sources)}
     return Lineage(
         inputs=inputs,
         outputs=outputs,
