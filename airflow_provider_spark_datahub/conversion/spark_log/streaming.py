@@ -305,12 +305,7 @@ def _job(
     diagnostics = Diagnostics(unusable_datasets=dict(namer.unusable))
     if seen:
         diagnostics.merge(seen.diagnostics)
-    diagnostics.gaps += tuple(_sink_gaps(query, lineage, flow.flow_id))
-    diagnostics.gaps += (
-        tuple(_column_gaps(query, lineage, flow.flow_id))
-        if settings.capture_column_level_lineage
-        else ()
-    )
+    diagnostics.gaps += tuple(_gaps(query, lineage, flow.flow_id, settings))
     doubts = query.application.doubts if query.application else ()
     is_complete = log_complete and ending.events_complete
     is_complete = is_complete and not (diagnostics.unreported_queries or doubts)
@@ -356,6 +351,12 @@ def _lineage(
         fine_grained=seen.lineage.fine_grained if seen else (),
         statements=seen.lineage.statements if seen else {},
     )
+
+
+def _gaps(query: _Query, lineage: Lineage, name: str, settings: LineageSettings) -> Iterator[str]:
+    yield from _sink_gaps(query, lineage, name)
+    if settings.capture_column_level_lineage:
+        yield from _column_gaps(query, lineage, name)
 
 
 def _sink_gaps(query: _Query, lineage: Lineage, name: str) -> Iterator[str]:
