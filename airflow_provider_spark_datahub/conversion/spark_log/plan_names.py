@@ -28,7 +28,6 @@ from airflow_provider_spark_datahub.conversion.datasets import (
     table_and_selector,
 )
 from airflow_provider_spark_datahub.conversion.events import (
-    RDD_JOB,
     DatasetId,
     dataset_id,
     without_partition_folders,
@@ -120,11 +119,9 @@ class PlanNames:
         )
         """Spark's own catalogue is Glue, as OpenLineage sees it."""
         formats = self._settings.catalog_platforms
-        self.states: list[tuple[DatasetId, DatasetState]] = []
-        for run in runs:
-            # A job of RDDs names paths, and knows of no table there.
-            if run.job_type != RDD_JOB:
-                self.states += (*run.inputs.items(), *run.outputs.items())
+        self.states: list[tuple[DatasetId, DatasetState]] = [
+            item for run in runs for item in (*run.inputs.items(), *run.outputs.items())
+        ]
         tables = (symlinks or {}).values()
         platforms = {table.namespace for table in tables}
         of_formats = {
@@ -142,6 +139,7 @@ class PlanNames:
         self._reported_tables = (
             {table.name: table for table in tables} if len(platforms) == 1 else {}
         )
+        self._places_of_tables = {*(symlinks or ())}
         self._reported = {*(symlinks or ()), *(dataset for dataset, _ in self.states)}
 
     def id_of(self, named: PlanDataset) -> DatasetId | None:
@@ -179,7 +177,9 @@ class PlanNames:
             folder = self._properties.get("user.dir")
             named = PlanDataset(f"file:{folder}/{named.path[relative.end() :]}" if folder else "")
         path = location_of(named.path, self._default_fs) if named.path else None
-        if path is not None and path in self._reported:
+        # Events know better which table is at a place, if they name one.
+        known = self._places_of_tables if named.table else self._reported
+        if path is not None and path in known:
             return _NamedDataset(path)
         if not named.table:
             return (
@@ -191,10 +191,9 @@ class PlanNames:
         if table is not None:
             return _NamedDataset(table)
         found = self._table(named)
-        # Events know better which table is at a place.
-        return (
-            _NamedDataset(found.id) if found is not None and found.id in self._reported else found
-        )
+        if found is not None and found.id in known:
+            return _NamedDataset(found.id)
+        return found
 
     def _reported_table(self, table: str) -> DatasetId | None:
         """Return the table that events name so, with or without the catalogue in front of it."""
