@@ -392,6 +392,12 @@ def test_a_table_that_events_name_keeps_their_name(snapshots: int) -> None:
     ]
 
 
+def test_a_path_that_events_name_alone_is_the_table_of_the_plan() -> None:
+    # As the events of a job of RDDs, and of a query that reads a checkpoint.
+    events = reported([dataset("s3://lake", "wh/sales.db/src")], [table("known", GLUE)])
+    assert converted(events, read_of("src")).inputs == [urn("glue", "sales.src")]
+
+
 @pytest.mark.parametrize("snapshots", [0, 1])
 def test_other_tables_are_on_the_one_platform_of_the_events(snapshots: int) -> None:
     events = reported([table("src", GLUE)], [file("/out")])

@@ -322,7 +322,8 @@ class PlanNames:
         warehouse = _warehouse_of(table, path)
         if not (self._hive or warehouse or self.has_glue):
             return _NamedDataset(location)
-        if self._platforms and location not in self._reported and framework not in self._formats:
+        is_new = location not in self._places_of_tables
+        if self._platforms and is_new and framework not in self._formats:
             # A plan does not show the platform of the catalogue: Glue, for example.
             (platform, *others) = self._platforms
             of_catalog = dataset_id(platform, table)
