@@ -87,6 +87,7 @@ class ExecutionColumns(NamedTuple):
     :param complete: sinks whose columns are all resolved.
     :param held: datasets behind the checkpoints that it reads.
     :param unknown: leaves that hide a dataset in the plans, or may hide one, for people.
+    :param holds_driver_rows: it reads a checkpoint of rows that the driver held.
     """
 
     written: list[tuple[PlanDataset, WrittenColumns]]
@@ -96,6 +97,7 @@ class ExecutionColumns(NamedTuple):
     complete: frozenset[PlanDataset] = frozenset()
     held: tuple[PlanDataset, ...] = ()
     unknown: tuple[str, ...] = ()
+    holds_driver_rows: bool = False
 
 
 class PlanColumns:
@@ -113,13 +115,16 @@ class PlanColumns:
         self._checkpoints: dict[tuple[str, ...], _Checkpoint | None] = {}
         self._rdds: dict[str, tuple[str, ...]] = {}
 
-    def of(self, plans: Sequence[str], description: str = "") -> ExecutionColumns:
+    def of(
+        self, plans: Sequence[str], description: str = "", *, has_driver_rows: bool = False
+    ) -> ExecutionColumns:
         """Return the columns that an execution writes and gives, and the columns that they come
         from.
 
         :param plans: texts of the physical plans of the execution and its parts, in Spark's
             "formatted" mode.
         :param description: the call site of the execution, or what the job calls it.
+        :param has_driver_rows: it reads rows that the driver held.
         """
         visitor = _Visitor(self._checkpoints, self._rdds, has_parts=len(plans) > 1)
         # The parts come after the execution, and their scans name the files that it reads.
@@ -142,7 +147,8 @@ class PlanColumns:
             reaching = dict.fromkeys((*PlanDatasets.of(plans).sources, *visitor.held))
             for column in held.values():
                 reaching.update({source.dataset: None for source in column.sources})
-            self._keep(_Checkpoint(columns, tuple(reaching)))
+            of_driver = has_driver_rows or visitor.holds_driver_rows
+            self._keep(_Checkpoint(columns, tuple(reaching), of_driver))
         named = [(graph.names.get(column, ""), one.sources) for column, one in held.items()]
         return ExecutionColumns(
             written,
@@ -152,11 +158,13 @@ class PlanColumns:
             sinks.complete,
             (*visitor.held,),
             (*visitor.unknown,),
+            visitor.holds_driver_rows,
         )
 
     def _keep(self, checkpoint: _Checkpoint) -> None:
         output = (*checkpoint.columns,)
-        if any(column.sources for column in checkpoint.columns.values()):
+        has_sources = any(column.sources for column in checkpoint.columns.values())
+        if has_sources or checkpoint.has_driver_rows:
             is_new = output not in self._checkpoints or self._checkpoints[output] == checkpoint
             self._checkpoints[output] = checkpoint if is_new else None
 
@@ -166,10 +174,12 @@ class _Checkpoint(NamedTuple):
 
     :param columns: by their ids.
     :param datasets: those that reach the rows, as their columns or by what decides on them.
+    :param has_driver_rows: so do rows that the driver held.
     """
 
     columns: dict[str, HeldColumn]
     datasets: tuple[PlanDataset, ...]
+    has_driver_rows: bool
 
 
 _Ids = list[str] | None
@@ -213,6 +223,7 @@ class _Visitor:
     :ivar ends: reasons why the plans do not show where columns come from.
     :ivar unknown: leaves that hide a dataset, or may hide one, for people.
     :ivar held: datasets behind the checkpoints that the plans read.
+    :ivar holds_driver_rows: one of these checkpoints has rows that the driver held.
     """
 
     def __init__(
@@ -226,6 +237,7 @@ class _Visitor:
         self.ends: dict[str, None] = {}
         self.unknown: dict[str, None] = {}
         self.held: dict[PlanDataset, None] = {}
+        self.holds_driver_rows = False
         self._checkpoints, self._rdds, self._has_parts = checkpoints, rdds, has_parts
         self._batches: list[tuple[list[str], list[str]]] = []
         self._scope: dict[str, str] = {}
@@ -388,6 +400,7 @@ class _Visitor:
         for column, known in zip(listed, first, strict=True):
             self.graph.read_held(column, checkpoint.columns[known])
         self.held.update(dict.fromkeys(checkpoint.datasets))
+        self.holds_driver_rows = self.holds_driver_rows or checkpoint.has_driver_rows
 
     def _generate(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         if not node.lists:

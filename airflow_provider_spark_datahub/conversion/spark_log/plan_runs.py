@@ -282,7 +282,8 @@ class PlanRuns:
     def of(self, parts: Sequence[SqlExecution]) -> PlanRun:
         """Return an outermost execution as its plans show it."""
         plans = self._application.plans_of(parts)
-        columns = self._columns.of(plans, parts[0].description)
+        of_driver = has_driver_rows(parts)
+        columns = self._columns.of(plans, parts[0].description, has_driver_rows=of_driver)
         if _READS_NOTHING.search(parts[0].plan):
             return PlanRun(parts, columns, {}, {})
         # A function of ``foreachBatch`` may create a view of its rows before it writes them.
@@ -323,8 +324,8 @@ class PlanRuns:
             replaced,
             rest,
             guesses,
-            self._reach(parts, columns.held) if len(outputs) > 1 else {},
-            has_driver_rows(parts),
+            self._reach(parts, columns) if len(outputs) > 1 else {},
+            of_driver or columns.holds_driver_rows,
         )
 
     def written(
@@ -433,7 +434,7 @@ class PlanRuns:
     # -- datasets
 
     def _reach(
-        self, parts: Sequence[SqlExecution], held: Iterable[PlanDataset]
+        self, parts: Sequence[SqlExecution], columns: ExecutionColumns
     ) -> dict[DatasetId, _Reach]:
         """Return what reaches each output."""
         reach: dict[DatasetId, _Reach] = {}
@@ -441,11 +442,14 @@ class PlanRuns:
             output = self._names.id_of(write.sink)
             if output is None:
                 continue
-            sources = [*write.sources, *(held if write.reads_checkpoint else ())]
+            held = columns.held if write.reads_checkpoint else ()
+            sources = [*write.sources, *held]
             inputs = {one for one in map(self._names.id_of, sources) if one is not None}
             inputs.update(self.files.datasets(write.rdd_paths))
             known = reach.get(output, _Reach())
             of_driver = known.has_driver_rows or write.has_driver_rows
+            if write.reads_checkpoint and columns.holds_driver_rows:
+                of_driver = True
             reach[output] = _Reach(known.inputs | inputs, of_driver)
         return reach
 
