@@ -67,7 +67,7 @@ _PASSED = {
 }
 _DEEPEST = 50
 """Brackets in brackets whose fields are followed."""
-_OF_UNION = "'"
+_OF_COPY = "'"
 """Between the id of a column of a union, which is that of a column of its first part, and the
 number of the union.
 """
@@ -165,7 +165,7 @@ class ColumnGraph:
         self._deciding: dict[str, dict[str, None]] = {}
         self._filters: dict[tuple[int, str], dict[str, None]] = {}
         self._kept: frozenset[str] = frozenset()
-        self._unions = 0
+        self._copies = 0
 
     def read_names(self, node: Node) -> None:
         """Record the columns that a node names, and the aliases that it defines."""
@@ -283,17 +283,23 @@ class ColumnGraph:
 
     def unite(self, first: list[str], others: Iterable[list[str] | None]) -> list[str]:
         """Return the columns of a union, which have the ids of those of its first part."""
-        self._unions += 1
-        output = [f"{column_id(column)}{_OF_UNION}{self._unions}" for column in first]
+        output = self.copied(first)
         others = [
             part if part and len(part) == len(first) else [LEFT_OUT] * len(first) for part in others
         ]
         for column, *below in zip(output, first, *others, strict=True):
-            self.names[column] = self.names.get(below[0], "")
             self.derive(column, below)
             self.derive_fields(column, list(map(Value.of, below)))
-        self.scope = self.scope | dict(zip(map(column_id, first), output, strict=True))
         return output
+
+    def copied(self, columns: list[str]) -> list[str]:
+        """Return new columns with the names of others; the nodes above find them by the same ids."""
+        self._copies += 1
+        copies = [f"{column_id(column)}{_OF_COPY}{self._copies}" for column in columns]
+        for column, copy in zip(columns, copies, strict=True):
+            self.names[copy] = self.names.get(column, "")
+        self.scope = self.scope | dict(zip(map(column_id, columns), copies, strict=True))
+        return copies
 
     def align(self, output: list[str] | None, inputs: list[list[str] | None]) -> list[str] | None:
         """Derive the columns of an output from those of its inputs in the same places, and return
@@ -647,7 +653,7 @@ class _Parser:
 
 def column_id(column: str) -> str:
     """Return the id that plans give a column."""
-    return column.partition(_OF_UNION)[0]
+    return column.partition(_OF_COPY)[0]
 
 
 def kind_of(values: list[Value]) -> Derivation:

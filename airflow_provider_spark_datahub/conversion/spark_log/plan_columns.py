@@ -308,7 +308,7 @@ class _Visitor:
             _Visitor._join if "Join" in node.kind else _Visitor._unchanged
         )
         given = visit(self, node, inputs, listed)
-        output = listed if key else given
+        output = self.graph.ids_of(node.listed(key)) if key else given
         if not node.children and output:
             self._read_datasets(node, output)
         if not (self._has_parts and node.head in LOGICAL) and not (
@@ -397,7 +397,8 @@ class _Visitor:
         checkpoint = self._checkpoints.get(first)
         if checkpoint is None or len(first) != len(listed):
             return
-        for column, known in zip(listed, first, strict=True):
+        # A scan of the plan may have the same ids, if the checkpoint has the columns of its table.
+        for column, known in zip(self.graph.copied(listed), first, strict=True):
             self.graph.read_held(column, checkpoint.columns[known])
         self.held.update(dict.fromkeys(checkpoint.datasets))
         self.holds_driver_rows = self.holds_driver_rows or checkpoint.has_driver_rows
