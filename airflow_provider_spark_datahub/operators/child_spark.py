@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperato
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context, TaskDecorator
+    from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_spark_datahub.capture import ParentRun
 
@@ -70,42 +71,25 @@ class _PySparkDecoratedDatahubOperator(ChildSparkOperator, _PySparkDecoratedOper
         return _PySparkLauncher(self)
 
 
-def spark_lineage_task(
-    python_callable: Callable[..., Any] | None = None,
-    multiple_outputs: bool | None = None,
-    **kwargs: Any,
-) -> TaskDecorator:
-    """Make a task of a function, with the lineage of the Sparks that it starts:
-    ``@task.spark_lineage``.
+spark_lineage_task = partial(
+    task_decorator_factory, decorated_operator_class=_PythonDecoratedOperator
+)
+"""Makes a task of a function, with the lineage of the Sparks that it starts:
+``@task.spark_lineage``.
 
-    It takes the arguments of ``@task`` and of :class:`SparkLineageOperator`.
-    """
-    return task_decorator_factory(
-        python_callable=python_callable,
-        multiple_outputs=multiple_outputs,
-        decorated_operator_class=_PythonDecoratedOperator,
-        **kwargs,
-    )
+It takes the arguments of ``@task`` and of :class:`SparkLineageOperator`.
+"""
 
+pyspark_lineage_task = partial(
+    task_decorator_factory, decorated_operator_class=_PySparkDecoratedDatahubOperator
+)
+"""Makes a task of a function that gets a Spark session, as ``@task.pyspark`` does:
+``@task.pyspark_lineage``.
 
-def pyspark_lineage_task(
-    python_callable: Callable[..., Any] | None = None,
-    multiple_outputs: bool | None = None,
-    **kwargs: Any,
-) -> TaskDecorator:
-    """Make a task of a function that gets a Spark session, as ``@task.pyspark`` does:
-    ``@task.pyspark_lineage``.
-
-    It takes the arguments of ``@task.pyspark`` and of :class:`SparkLineageOperator`. The session
-    starts in the task's process, or on the Spark Connect server of a connection, whose events
-    ``connect_events`` names.
-    """
-    return task_decorator_factory(
-        python_callable=python_callable,
-        multiple_outputs=multiple_outputs,
-        decorated_operator_class=_PySparkDecoratedDatahubOperator,
-        **kwargs,
-    )
+It takes the arguments of ``@task.pyspark`` and of :class:`SparkLineageOperator`. The session starts
+in the task's process, or on the Spark Connect server of a connection, whose events
+``connect_events`` names.
+"""
 
 
 @contextmanager

@@ -290,6 +290,18 @@ class SparkLineageOperator(BaseOperator):
         """Return the options that the task gives, and its switch ``enabled``."""
         return {name: getattr(self, name, None) for name in self.lineage_fields}
 
+    def _guarded(
+        self,
+        doing: str,
+        step: Callable[[task.AttemptLineage], object],
+        *,
+        costs_lineage: bool = True,
+    ) -> None:
+        """Call a step of lineage with the attempt, if the task has lineage (:meth:`.guarded`)."""
+        lineage = self._task_lineage
+        if lineage is not None and (attempt := lineage.attempt) is not None:
+            lineage.guarded(doing, partial(step, attempt), costs_lineage=costs_lineage)
+
     def settle_lineage(
         self, context: Context, state: task_lineage.AirflowState, error: object = None
     ) -> None:
@@ -379,8 +391,7 @@ class ResumableLineageOperator(SparkLineageOperator):
         if self._knows_its_job:
             return
         self._knows_its_job = True
-        lineage = self._task_lineage
-        if lineage is not None and (attempt := lineage.attempt) is not None:
-            lineage.guarded(
-                "reconnecting", lambda: attempt.reconnect(lineage.remembered(_SUBMITTED))
+        if (lineage := self._task_lineage) is not None:
+            self._guarded(
+                "reconnecting", lambda attempt: attempt.reconnect(lineage.remembered(_SUBMITTED))
             )

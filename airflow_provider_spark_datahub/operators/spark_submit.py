@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,9 +38,7 @@ class SparkSubmitDatahubOperator(ResumableLineageOperator, SparkSubmitOperator):
 
     def _get_hook(self) -> Any:
         hook = super()._get_hook()
-        if self._task_lineage is not None and (attempt := self._task_lineage.attempt) is not None:
-            watch = partial(_watch_output, hook, attempt.driver_output.watched)
-            self._task_lineage.guarded("watching", watch, costs_lineage=False)
+        self._guarded("watching", partial(_watch_output, hook), costs_lineage=False)
         return hook
 
 
@@ -111,11 +109,11 @@ def connection_extra(conn_id: str) -> dict[str, Any]:
         raise capture.InjectionError(f"Airflow did not answer: {error}") from error
 
 
-def _watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
-    """Let ``watched`` see the lines that ``spark-submit`` prints, as they pass."""
+def _watch_output(hook: SparkSubmitHook, attempt: task.AttemptLineage) -> None:
+    """Let the attempt see the lines that ``spark-submit`` prints, as they pass."""
     read = hook._process_spark_submit_log
 
     def read_watched(itr: Iterator[Any]) -> None:
-        read(watched(itr))
+        read(attempt.driver_output.watched(itr))
 
     hook._process_spark_submit_log = read_watched  # type: ignore[method-assign]
