@@ -151,7 +151,7 @@ class _SessionFollower(event_lines.Follower[T]):
                 self.report.bytes_read += len(own)
                 yield event
 
-    def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:  # noqa: ARG002 (it has one file)
+    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
         # The server goes on writing after the client has its answer, so its file is read until each
         # query has an end.
         quiet, settled = 0, time.monotonic() + _SETTLE_SECONDS

@@ -48,15 +48,18 @@ class EventSource(Protocol):
 
 
 class Outcome(enum.Enum):
-    """Result of reading event files; the value is the message for people."""
+    """Result of reading event files; the value is the message for people.
+
+    A later one explains better why the lineage of several files is incomplete.
+    """
 
     COMPLETE = "the event file was read to its end"
-    TORN = "the last line of the event file is cut off: the driver was killed while it wrote, or still writes"
     EMPTY = "the event file holds no event: the listener started but sent nothing, or the file was emptied"
     MISSING = (
         "there is no event file: the OpenLineage listener did not run, could not write there, "
         "or wrote on another machine"
     )
+    TORN = "the last line of the event file is cut off: the driver was killed while it wrote, or still writes"
     UNREADABLE = "the event file cannot be read"
     UNAVAILABLE = "the event file cannot be read at the moment"
     REPLACED = "the event file was cut or replaced while the job wrote it: earlier events may not have been read"
@@ -156,10 +159,7 @@ class CollectedEvents(Generic[T]):
             FileFollower(source, parse, max_event_bytes, unwanted=unwanted, report=self.report)
             for source in listed
         )
-        # An empty file counts even if others have events.
-        self._events = _in_turn(
-            self.report, (follower.rest(deadline, self.report.events) for follower in followers)
-        )
+        self._events = _in_turn(self.report, (follower.rest(deadline) for follower in followers))
 
     def __iter__(self) -> Iterator[T]:
         return self._events
@@ -173,17 +173,7 @@ class _DeadlineError(Exception):
     """The deadline has passed: the caller has no more time."""
 
 
-# Later outcomes explain better why lineage is incomplete.
-_SEVERITY = (
-    Outcome.COMPLETE,
-    Outcome.EMPTY,
-    Outcome.MISSING,
-    Outcome.TORN,
-    Outcome.UNREADABLE,
-    Outcome.UNAVAILABLE,
-    Outcome.REPLACED,
-    Outcome.TIMED_OUT,
-)
+_SEVERITY = list(Outcome)
 
 
 def _in_turn(report: CollectionReport, files: Iterable[Iterator[T]]) -> Iterator[T]:
@@ -312,11 +302,10 @@ class Follower(Generic[T]):
         except OSError as problem:
             log.debug("Left events in %s for later: %s", self._place, problem)
 
-    def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:
+    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
         """Yield all remaining events after the writer has ended. The report is final then.
 
         :param deadline: returns ``True`` when the time is up; called in between.
-        :param before: there are no events if the report counts no more than these.
         """
         report = self.report
         report.end(Outcome.COMPLETE)
@@ -335,7 +324,7 @@ class Follower(Generic[T]):
             report.end(
                 Outcome.TIMED_OUT, f"{self._place}, after {counted(report.lines, self._unit)}"
             )
-        if report.outcome is Outcome.COMPLETE and report.events == before:
+        if report.outcome is Outcome.COMPLETE and not report.events:
             report.end(Outcome.EMPTY, str(self._place))
 
     def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
@@ -383,11 +372,11 @@ class FileFollower(Follower[T]):
         """Continue with the same file under another name."""
         self._place = self._source = path
 
-    def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:
+    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
         """Yield all remaining events, including the last line, after the writer has ended. The
         report is final then.
         """
-        yield from super().rest(deadline, before)
+        yield from super().rest(deadline)
         if self.report.outcome is Outcome.MISSING:
             self._replaced = self._offset > 0
         if self._replaced and self.report.outcome not in UNREAD:
@@ -525,11 +514,9 @@ class _FolderFollower(Follower[T]):
         for follower in self._found():
             yield from follower.new(stop)
 
-    def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:
+    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
         self.report.end(Outcome.MISSING, f"no Spark of this task wrote into {self._folder}")
-        yield from _in_turn(
-            self.report, [follower.rest(deadline, before) for follower in self._found()]
-        )
+        yield from _in_turn(self.report, [follower.rest(deadline) for follower in self._found()])
 
     def _found(self) -> list[FileFollower[T]]:
         for path in sorted(self._folder.glob(f"*{EVENT_FILE}")):

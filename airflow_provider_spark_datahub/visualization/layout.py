@@ -196,7 +196,7 @@ class _Part:
     :param sizes: of the boxes; their order decides ties.
     :param links: a link from a box to itself is ignored.
     :ivar layers: boxes and waypoints from left to right, each layer from top to bottom.
-    :ivar chains: for each link, in its own direction, all places from its source to its target.
+    :ivar chains: for each link, all places that it passes, from left to right.
     :ivar steps: the pairs of linked places in neighbouring layers, left place first.
     """
 
@@ -212,17 +212,12 @@ class _Part:
                 _Waypoint(left, number) for number in range(numbers[left] + 1, numbers[right])
             ]
             self.columns.update((place, place.layer) for place in between)
-            chain: tuple[_Place, ...] = (left, *between, right)
-            self.chains[source, target] = chain if left == source else chain[::-1]
+            self.chains[source, target] = left, *between, right
         self.layers: list[list[_Place]] = [[] for _ in range(1 + max(numbers.values(), default=-1))]
         for place, number in self.columns.items():
             self.layers[number].append(place)
         pairs = (pair for chain in self.chains.values() for pair in pairwise(chain))
-        rightwards = (
-            (one, other) if self.columns[one] < self.columns[other] else (other, one)
-            for one, other in pairs
-        )
-        self.steps = list(dict.fromkeys(rightwards))
+        self.steps = list(dict.fromkeys(pairs))
         self.before, self.after = (
             _neighbours((right, left) for left, right in self.steps),
             _neighbours(self.steps),
@@ -257,7 +252,6 @@ class _Part:
         routes = {}
         for link, chain in self.chains.items():
             points: list[Point] = []
-            rightwards = self.columns[chain[0]] < self.columns[chain[-1]]
             for place in chain:
                 left, y = lefts[self.columns[place]], round(self.middles[place] - top, 1)
                 right = left + (
@@ -265,7 +259,9 @@ class _Part:
                     if isinstance(place, _Waypoint)
                     else self.sizes[place][0]
                 )
-                points += [(left, y), (right, y)] if rightwards else [(right, y), (left, y)]
+                points += [(left, y), (right, y)]
+            if chain[0] != link[0]:
+                points.reverse()
             routes[link] = tuple(points[1:-1])
         return Layout(corners, routes, lefts[-1] + widths[-1], round(bottom - top, 1))
 

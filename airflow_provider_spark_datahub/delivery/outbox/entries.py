@@ -114,11 +114,6 @@ class Entry:
         return self.outbox.storage.describe(self.name.path)
 
     @property
-    def size(self) -> int:
-        """How many bytes of it are in memory."""
-        return len(self._stored.lines) if self._stored is not None else 0
-
-    @property
     def age(self) -> float:
         """Seconds since the entry was made."""
         return max(0.0, (self.outbox.storage.now_ms() - self.name.created_ms) / 1000)
