@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.decorators.pyspark import _PySparkDecoratedOperator
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.providers.common.compat.sdk import (
+    Context,
     DecoratedOperator,
     get_current_context,
     task_decorator_factory,
@@ -25,8 +26,6 @@ from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperato
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-
     from airflow_provider_spark_datahub.capture import ParentRun
 
 

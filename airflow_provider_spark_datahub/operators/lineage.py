@@ -15,7 +15,7 @@ from inspect import Parameter, signature
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow.providers.common.compat.sdk import AssetAlias, BaseOperator
+from airflow.providers.common.compat.sdk import AssetAlias, BaseOperator, Context
 
 from airflow_provider_spark_datahub import hooks, task
 from airflow_provider_spark_datahub.operators import task_lineage
@@ -24,8 +24,6 @@ from airflow_provider_spark_datahub.task import ARGUMENTS, OPTIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_spark_datahub.capture import ParentRun, SparkSubmit, Submission
 

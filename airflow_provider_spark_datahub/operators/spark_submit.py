@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.providers.common.compat.sdk import AirflowNotFoundException
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, Context
 
 from airflow_provider_spark_datahub import capture, hooks, task
 from airflow_provider_spark_datahub.operators.lineage import (
@@ -20,7 +20,6 @@ from airflow_provider_spark_datahub.operators.lineage import (
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.providers.common.compat.sdk import Context
 
 
 _OTHER_ARGUMENTS = ("application", "application_args", "files", "py_files", "_archives")

@@ -23,6 +23,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowSkipException,
     AirflowTaskTimeout,
+    Context,
     DownstreamTasksSkipped,
     TaskDeferred,
 )
@@ -33,8 +34,6 @@ from airflow_provider_spark_datahub.foundation.memory import gc_paused
 from airflow_provider_spark_datahub.foundation.text import printable
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
 
 T = TypeVar("T")

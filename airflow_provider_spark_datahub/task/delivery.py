@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow_provider_spark_datahub.capture import Outcome
+from airflow_provider_spark_datahub.capture import CollectionReport, Outcome
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import (
     EdgeRecord,
@@ -38,7 +38,6 @@ from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.capture import CollectionReport
     from airflow_provider_spark_datahub.conversion import JobLineage, Proposal
     from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions

@@ -17,12 +17,11 @@ import msgspec
 
 from airflow_provider_spark_datahub.capture import remove_abandoned_properties
 from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.delivery.outbox import ListenerFailures, Outbox
+from airflow_provider_spark_datahub.delivery.outbox import Entry, ListenerFailures, Outbox
 from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import WrittenDataset
-    from airflow_provider_spark_datahub.delivery.outbox import Entry
     from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
 

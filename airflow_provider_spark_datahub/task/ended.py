@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord
 from airflow_provider_spark_datahub.foundation.memory import gc_paused
 from airflow_provider_spark_datahub.foundation.text import counted
-from airflow_provider_spark_datahub.task.attempt import LAST_LINE_CHARS
+from airflow_provider_spark_datahub.task.attempt import LAST_LINE_CHARS, AttemptLineage
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.report import LineageReport
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         WrittenDataset,
     )
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
-    from airflow_provider_spark_datahub.task.attempt import AttemptLineage
     from airflow_provider_spark_datahub.task.earlier import SucceededAttempt
     from airflow_provider_spark_datahub.task.running import RunningAttempt
     from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
