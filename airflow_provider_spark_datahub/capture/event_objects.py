@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from airflow_provider_spark_datahub.capture import event_lines
 from airflow_provider_spark_datahub.foundation.memory import batches_of
@@ -58,14 +59,41 @@ be opened.
 """
 
 
-class EventObjects(NamedTuple):
-    """Place of one attempt's events in a store.
+@dataclass(frozen=True)
+class StoreFolder:
+    """Folder in an object store.
 
     :param uri: its address, as :data:`OpenStore` takes it; without secrets.
     """
 
     uri: str
     open_store: OpenStore
+
+    def __str__(self) -> str:
+        return self.uri
+
+    @property
+    def folder(self) -> str:
+        """Last part of the address."""
+        return self.uri.rstrip("/").rpartition("/")[2]
+
+    def store(self) -> ObjectStore:
+        """Return the store that holds :attr:`folder`.
+
+        :raises OSError: if it cannot be opened.
+        """
+        return self.open_store(self.uri.rstrip("/").rpartition("/")[0])
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each object, in bytes, by its name in the store.
+
+        :raises OSError: if the store does not answer.
+        """
+        return dict(self.store().stored(self.folder))
+
+
+class EventObjects(StoreFolder):
+    """Place of one attempt's events in a store."""
 
     @classmethod
     def below(cls, location: str, relative: str, open_store: OpenStore) -> EventObjects:
@@ -78,31 +106,9 @@ class EventObjects(NamedTuple):
             open_store,
         )
 
-    def __str__(self) -> str:
-        return self.uri
-
-    @property
-    def folder(self) -> str:
-        """Last part of the address."""
-        return self.uri.rpartition("/")[2]
-
-    def store(self) -> ObjectStore:
-        """Return the store that holds :attr:`folder`.
-
-        :raises OSError: if it cannot be opened.
-        """
-        return self.open_store(self.uri.rpartition("/")[0])
-
     def follow(self, parse: Callable[[bytes], T]) -> _ObjectFollower[T]:
         """Return the reader of the events."""
         return _ObjectFollower(self, parse)
-
-    def sizes(self) -> dict[str, int]:
-        """Return the size of each object, in bytes, by its name in the store.
-
-        :raises OSError: if the store does not answer.
-        """
-        return dict(self.store().stored(self.folder))
 
     def last_ms(self) -> int | None:
         """Return the time of the last event, in ms since the epoch; ``None`` if there is none.
