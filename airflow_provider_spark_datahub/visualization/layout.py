@@ -12,7 +12,9 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
+
+from airflow_provider_spark_datahub.foundation.memory import grouped
 
 _GAP_BETWEEN_BOXES = 18.0
 _GAP_BETWEEN_LINKS = 14.0
@@ -22,7 +24,6 @@ _ALIGNMENT_SWEEPS = 16
 _STRAIGHT = 8.0
 """Weight of a waypoint compared with that of a box: long links stay straight."""
 _SWEEPS = 12
-_P = TypeVar("_P")
 
 Point = tuple[float, float]
 Size = tuple[float, float]
@@ -55,8 +56,8 @@ def _layer_numbers(boxes: Iterable[str], links: Iterable[Link]) -> dict[str, int
         for source, target in links
     )
     followers, leaders = (
-        _neighbours(forwards),
-        _neighbours((target, source) for source, target in forwards),
+        grouped(forwards),
+        grouped((target, source) for source, target in forwards),
     )
     numbers: dict[str, int] = {}
     for box in reversed(left):
@@ -71,7 +72,7 @@ def _depth_first(boxes: Iterable[str], links: Iterable[Link]) -> tuple[list[str]
     """Return the boxes in the order in which a depth-first search leaves them, and the links that
     close a cycle.
     """
-    followers = _neighbours(links)
+    followers = grouped(links)
     left: dict[str, None] = {}
     open_boxes: set[str] = set()
     closing: set[Link] = set()
@@ -119,13 +120,6 @@ def _crossings(layers: Sequence[Sequence[_Place]], after: _Neighbours) -> int:
             for end in ends:
                 insort(seen, end)
     return count
-
-
-def _neighbours(steps: Iterable[tuple[_P, _P]]) -> dict[_P, list[_P]]:
-    neighbours: dict[_P, list[_P]] = {}
-    for place, neighbour in steps:
-        neighbours.setdefault(place, []).append(neighbour)
-    return neighbours
 
 
 @dataclass(frozen=True)
@@ -219,8 +213,8 @@ class _Part:
         pairs = (pair for chain in self.chains.values() for pair in pairwise(chain))
         self.steps = list(dict.fromkeys(pairs))
         self.before, self.after = (
-            _neighbours((right, left) for left, right in self.steps),
-            _neighbours(self.steps),
+            grouped((right, left) for left, right in self.steps),
+            grouped(self.steps),
         )
         self.middles: dict[_Place, float] = {}
         self._sort()
@@ -298,7 +292,7 @@ class _Part:
                     for place, offset in zip(layer, offsets, strict=True)
                 }
             )
-        both = _neighbours(
+        both = grouped(
             pair for left, right in self.steps for pair in ((left, right), (right, left))
         )
         for sweep in range(_ALIGNMENT_SWEEPS):
