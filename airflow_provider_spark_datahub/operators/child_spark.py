@@ -106,7 +106,11 @@ def spark_lineage(**options: Any) -> Iterator[None]:
     if unknown := sorted(options.keys() - set(SparkLineageOperator.lineage_fields)):
         raise TypeError(f"spark_lineage() has no option {unknown[0]!r}")
     lineage = TaskLineage(
-        get_current_context(), lambda: options, _ChildLauncher, logging.getLogger(__name__)
+        get_current_context(),
+        lambda: options,
+        _ChildLauncher,
+        logging.getLogger(__name__),
+        hooks.AirflowServices(),
     )
     with lineage.around():
         yield

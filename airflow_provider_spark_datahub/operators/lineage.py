@@ -10,6 +10,7 @@ import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, signature
 from itertools import chain
@@ -46,15 +47,15 @@ def swapped(operator: Any, **values: object) -> Iterator[None]:
         vars(operator).update(users)
 
 
+@dataclass
 class SubmissionLauncher(ABC):
     """Launcher of one Spark job by a call that has Spark properties, such as ``spark-submit``."""
 
     process: ClassVar[str] = "_submit_sp"
     """Attribute of the operator's hook with the process of the call, if it is a local one."""
 
-    def __init__(self, operator: Any, context: Context) -> None:
-        self._operator = operator
-        self._context = context
+    _operator: Any
+    _context: Context
 
     @abstractmethod
     def submissions(self) -> Sequence[Submission]:
@@ -279,9 +280,9 @@ class SparkLineageOperator(BaseOperator):
             options,
             launcher,
             self.log,
+            self._services or hooks.AirflowServices(),
             before=before,
             by_policy=self.lineage_by_policy,
-            services=self._services,
         )
 
     def _lineage_arguments(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 (the policy renders them)

@@ -91,14 +91,11 @@ class ServiceRequestOperator(ResumableLineageOperator):
         return _RequestLauncher(self, context, request)
 
 
+@dataclass
 class _RequestLauncher(SubmissionLauncher):
     """Launcher of Spark jobs by a request."""
 
-    def __init__(
-        self, operator: ServiceRequestOperator, context: Context, request: SparkRequest
-    ) -> None:
-        super().__init__(operator, context)
-        self._request = request
+    _request: SparkRequest
 
     @cached_property
     def _document(self) -> Document:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,25 +65,21 @@ _LEASE_MARGIN = 30.0
 """Seconds that the lease outlasts the delivery, to record its outcome."""
 
 
+@dataclass
 class TaskDelivery:
     """Delivery of one attempt, which fills in the counts and reasons of its report."""
 
-    def __init__(
-        self,
-        options: LineageOptions,
-        key: AttemptKey,
-        connections: Connections,
-        report: LineageReport,
-    ) -> None:
-        self._options = options
-        self._key = key
-        self._connections = connections
-        self._sink, self.sink_problem = connections.open_sink(options.connection)
-        self._report = report
-        self._entry: Entry | None = None
-        self._is_kept = False
-        """Whether the entry is in the outbox."""
-        self._lease: Lease | None = None
+    _options: LineageOptions
+    _key: AttemptKey
+    _connections: Connections
+    _report: LineageReport
+    _entry: Entry | None = None
+    _is_kept: bool = False
+    """Whether the entry is in the outbox."""
+    _lease: Lease | None = None
+
+    def __post_init__(self) -> None:
+        self._sink, self.sink_problem = self._connections.open_sink(self._options.connection)
 
     def page_of(self, urn: str) -> str:
         """Return the address of a run or job in DataHub's UI; empty if the address of the UI is not

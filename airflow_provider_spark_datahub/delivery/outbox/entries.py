@@ -867,12 +867,15 @@ class OutboxRecords:
                 reason for reason in (*(why for why, _ in items), manifest.problem) if reason
             )
         )
-        count, attempt = (
-            len(items) or manifest.pending,
-            (manifest.key, manifest.connection_id, manifest.state),
-        )
         return AttemptRecord(
-            *attempt, manifest.created_ms, count, proposals, reasons, manifest.failure
+            manifest.key,
+            manifest.connection_id,
+            manifest.state,
+            manifest.created_ms,
+            len(items) or manifest.pending,
+            proposals,
+            reasons,
+            manifest.failure,
         )
 
 

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
@@ -209,12 +209,12 @@ class ObjectStoreSink(BatchSink):
         return _ObjectWriter(self._storage, deadline)
 
 
+@dataclass
 class _ObjectWriter:
     """Client that writes a batch as one object."""
 
-    def __init__(self, storage: ObjectStorage, deadline: Deadline) -> None:
-        self._storage = storage
-        self._deadline = deadline
+    _storage: ObjectStorage
+    _deadline: Deadline
 
     def post(self, proposals: Sequence[Proposal]) -> bool | Failure:
         content = _json_array(proposals)
