@@ -57,6 +57,7 @@ further ones.
 """
 
 
+@dataclass
 class _WorkThread:
     """Thread that calls one step after the other, and exists only while there are steps to call.
 
@@ -66,10 +67,11 @@ class _WorkThread:
     :param backlog: number of steps that may wait; ``None`` for no limit.
     """
 
-    def __init__(self, name: str, *, daemon: bool, backlog: int | None = None) -> None:
-        self._name = name
-        self._daemon = daemon
-        self._backlog = backlog
+    name: str
+    daemon: bool
+    backlog: int | None = None
+
+    def __post_init__(self) -> None:
         self._reset()
         os.register_at_fork(after_in_child=self._reset)
 
@@ -81,12 +83,12 @@ class _WorkThread:
     def submit(self, step: Callable[[], object]) -> bool:
         """Queue a step that does not raise; return False if the backlog is full."""
         with self._lock:
-            if self._backlog is not None and len(self._steps) >= self._backlog:
+            if self.backlog is not None and len(self._steps) >= self.backlog:
                 return False
             self._steps.append(step)
             if self._thread is not None and self._thread.is_alive():
                 return True
-            thread = threading.Thread(target=self._run, name=self._name, daemon=self._daemon)
+            thread = threading.Thread(target=self._run, name=self.name, daemon=self.daemon)
             with suppress(
                 RuntimeError
             ):  # from Python 3.12 on, a process that ends starts no thread
