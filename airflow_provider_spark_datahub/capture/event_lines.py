@@ -13,6 +13,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -73,13 +74,11 @@ UNREAD = frozenset({Outcome.UNREADABLE, Outcome.UNAVAILABLE, Outcome.TIMED_OUT})
 class _QuarantinedLine(msgspec.Struct, frozen=True):
     """Line that does not hold an event.
 
-    :param offset: position of the line's first byte.
     :param reason: message for people, without any of the line's content.
     """
 
     source: str
     line: int
-    offset: int
     reason: str
 
 
@@ -107,11 +106,11 @@ class CollectionReport(msgspec.Struct):
         """Set the outcome."""
         self.outcome, self.detail = outcome, detail
 
-    def quarantine(self, source: str, line: int, offset: int, reason: str) -> None:
+    def quarantine(self, source: str, line: int, reason: str) -> None:
         """Count a bad line, and describe it unless too many are described already."""
         self.quarantined_count += 1
         if len(self.quarantined) < _MOST_DESCRIBED:
-            self.quarantined.append(_QuarantinedLine(source, line, offset, reason))
+            self.quarantined.append(_QuarantinedLine(source, line, reason))
 
     @property
     def is_whole(self) -> bool:
@@ -268,6 +267,7 @@ _check_grammar = msgspec.json.Decoder(msgspec.Raw).decode
 _decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite_float).decode
 
 
+@dataclass
 class Follower(Generic[T]):
     """Reader of growing events, which yields each once. Problems are in the report.
 
@@ -278,17 +278,10 @@ class Follower(Generic[T]):
 
     _unit = "line"
 
-    def __init__(
-        self,
-        place: object,
-        parse: Callable[[bytes], T],
-        max_event_bytes: int = MAX_EVENT_BYTES,
-        report: CollectionReport | None = None,
-    ) -> None:
-        self.report = report or CollectionReport()
-        self._place = place
-        self._parse = parse
-        self._max_event_bytes = max_event_bytes
+    _place: object
+    _parse: Callable[[bytes], T]
+    _max_event_bytes: int = MAX_EVENT_BYTES
+    report: CollectionReport = field(default_factory=CollectionReport)
 
     def new(self, stop: Callable[[], bool]) -> Iterator[T]:
         """Yield the events that were written since; none if they are missing or unreadable.
@@ -341,36 +334,27 @@ class Follower(Generic[T]):
             raise _DeadlineError
 
 
+@dataclass
 class FileFollower(Follower[T]):
     """Reader of the lines of a file.
 
     The file is reopened each time, because a network file system may only then show what another
     machine appended.
 
-    :param start: position of the first byte to read.
+    :param offset: position of the next byte to read.
     :param unwanted: returns whether an event may be skipped unread, by the beginning of its line.
     """
 
-    def __init__(
-        self,
-        source: EventSource,
-        parse: Callable[[bytes], T],
-        max_event_bytes: int = MAX_EVENT_BYTES,
-        *,
-        start: int = 0,
-        unwanted: Callable[[bytes], bool] = lambda _: False,
-        report: CollectionReport | None = None,
-    ) -> None:
-        super().__init__(source, parse, max_event_bytes, report)
-        self._source = source
-        self._unwanted = unwanted
-        self._offset, self._line = start, 0
-        self._file: tuple[int, int] | None = None
-        self._replaced = False
+    _place: EventSource
+    offset: int = 0
+    unwanted: Callable[[bytes], bool] = lambda _: False
+    _line: int = 0
+    _file: tuple[int, int] | None = None
+    _replaced: bool = False
 
     def rename(self, path: Path) -> None:
         """Continue with the same file under another name."""
-        self._place = self._source = path
+        self._place = path
 
     def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
         """Yield all remaining events, including the last line, after the writer has ended. The
@@ -378,22 +362,22 @@ class FileFollower(Follower[T]):
         """
         yield from super().rest(deadline)
         if self.report.outcome is Outcome.MISSING:
-            self._replaced = self._offset > 0
+            self._replaced = self.offset > 0
         if self._replaced and self.report.outcome not in UNREAD:
             self.report.end(Outcome.REPLACED, str(self._place))
 
     def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
-        if not isinstance(self._source, Path):
-            with self._source.open("rb") as stream:
+        if not isinstance(self._place, Path):
+            with self._place.open("rb") as stream:
                 yield from self._lines(stream, stop, final=final)
             return
-        with open_regular(self._source) as stream:
+        with open_regular(self._place) as stream:
             status = os.fstat(stream.fileno())
             file = status.st_dev, status.st_ino
-            if status.st_size < self._offset or (self._file and file != self._file):
-                self._offset, self._line, self._replaced = 0, 0, True
+            if status.st_size < self.offset or (self._file and file != self._file):
+                self.offset, self._line, self._replaced = 0, 0, True
             self._file = file
-            stream.seek(self._offset)
+            stream.seek(self.offset)
             yield from self._lines(stream, stop, final=final)
 
     def _lines(self, stream: IO[bytes], stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
@@ -405,7 +389,7 @@ class FileFollower(Follower[T]):
             self._check(stop)
             # The name of an event stands first, so that no unwanted line is held whole.
             raw = stream.readline(min(limit, _SKIP_CHUNK_BYTES) + 1)
-            is_kept = not self._unwanted(raw)
+            is_kept = not self.unwanted(raw)
             if is_kept and not raw.endswith(b"\n"):
                 raw += stream.readline(limit + 1 - len(raw))
             size, is_whole, event = len(raw), raw.endswith(b"\n"), None
@@ -423,7 +407,7 @@ class FileFollower(Follower[T]):
             else:
                 event = self._event_of(raw)
             del raw
-            self._offset += size
+            self.offset += size
             self._line += 1
             report.lines += 1
             report.bytes_read += size
@@ -458,7 +442,7 @@ class FileFollower(Follower[T]):
         return event
 
     def _quarantine(self, reason: str) -> None:
-        self.report.quarantine(str(self._place), self._line + 1, self._offset, reason)
+        self.report.quarantine(str(self._place), self._line + 1, reason)
 
 
 # -- all kinds of places
@@ -499,27 +483,26 @@ def follow(place: EventPlace, parse: Callable[[bytes], T]) -> Follower[T]:
     )
 
 
+@dataclass
 class _FolderFollower(Follower[T]):
     """Reader of a growing folder of event files, one for each Spark, in the order of their names.
 
     :ivar report: its outcome is the worst of the files'.
     """
 
-    def __init__(self, folder: Path, parse: Callable[[bytes], T]) -> None:
-        super().__init__(folder, parse)
-        self._folder = folder
-        self._followers: dict[Path, FileFollower[T]] = {}
+    _place: Path
+    _followers: dict[Path, FileFollower[T]] = field(default_factory=dict)
 
     def new(self, stop: Callable[[], bool]) -> Iterator[T]:
         for follower in self._found():
             yield from follower.new(stop)
 
     def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
-        self.report.end(Outcome.MISSING, f"no Spark of this task wrote into {self._folder}")
+        self.report.end(Outcome.MISSING, f"no Spark of this task wrote into {self._place}")
         yield from _in_turn(self.report, [follower.rest(deadline) for follower in self._found()])
 
     def _found(self) -> list[FileFollower[T]]:
-        for path in sorted(self._folder.glob(f"*{EVENT_FILE}")):
+        for path in sorted(self._place.glob(f"*{EVENT_FILE}")):
             if path not in self._followers:
                 self._followers[path] = FileFollower(path, self._parse, report=self.report)
         return list(self._followers.values())

@@ -603,12 +603,12 @@ def _address(url: str) -> str:
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
+@dataclass
 class LogFollower:
     """Reader of growing, uncompressed event logs in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._parts: dict[str, FileFollower[dict[str, Any]]] = {}
+    _folder: Path
+    _parts: dict[str, FileFollower[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def found(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from airflow_provider_spark_datahub.capture import event_lines
@@ -137,6 +137,7 @@ def _time_of(name: str) -> int | None:
     return int(matched["ms"]) if matched else None
 
 
+@dataclass
 class _ObjectFollower(event_lines.Follower[T]):
     """Reader of objects, in the order of their events' times; the report counts an object as a
     line.
@@ -144,16 +145,9 @@ class _ObjectFollower(event_lines.Follower[T]):
 
     _unit = "object"
 
-    def __init__(
-        self,
-        objects: EventObjects,
-        parse: Callable[[bytes], T],
-        max_event_bytes: int = event_lines.MAX_EVENT_BYTES,
-    ) -> None:
-        super().__init__(objects, parse, max_event_bytes)
-        self._objects = objects
-        self._seen: set[str] = set()
-        self._store: ObjectStore | None = None
+    _place: EventObjects
+    _seen: set[str] = field(default_factory=set)
+    _store: ObjectStore | None = None
 
     def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
         """List until nothing is new if ``final``: not every store lists an object at once.
@@ -172,8 +166,8 @@ class _ObjectFollower(event_lines.Follower[T]):
 
     def _read_listed(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
         self._check(stop)
-        self._store = self._store or self._objects.store()
-        sizes = self._store.stored(self._objects.folder)
+        self._store = self._store or self._place.store()
+        sizes = self._store.stored(self._place.folder)
         unread = [name for name in sizes if name not in self._seen and not name.endswith("/")]
         events = []
         for name in unread:
@@ -216,7 +210,7 @@ class _ObjectFollower(event_lines.Follower[T]):
     def _quarantine(self, name: str, reason: str) -> None:
         self._seen.add(name)
         self.report.lines += 1
-        self.report.quarantine(self._described(name), 1, 0, reason)
+        self.report.quarantine(self._described(name), 1, reason)
 
     def _described(self, name: str) -> str:
         return self._store.describe(name) if self._store else name
