@@ -767,6 +767,7 @@ class AttemptRecord:
     failure: str | None = None
 
 
+@dataclass(frozen=True)
 class OutboxRecords:
     """Pending, quarantined and delivered proposals of an outbox, for the pages that show lineage.
 
@@ -777,8 +778,7 @@ class OutboxRecords:
     Methods raise OSError if the outbox cannot be listed.
     """
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
+    _outbox: Outbox
 
     def of(self, keys: Iterable[AttemptKey]) -> list[AttemptRecord]:
         """Return the records of task instances, oldest first; try numbers are ignored."""

@@ -24,7 +24,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -60,13 +60,13 @@ _MOST_READ = 10_000
 """Receipts whose aspects are remembered at the same time."""
 
 
+@dataclass
 class _Records:
     """Records in an outbox."""
 
-    def __init__(self, storage: OutboxStorage) -> None:
-        self._storage = storage
-        self._unread = set[str]()
-        """Names of those that could not be read."""
+    _storage: OutboxStorage
+    _unread: set[str] = field(default_factory=set)
+    """Names of those that could not be read."""
 
     def _read(self, names: Iterable[str], kind: type[_Record]) -> Iterator[_Record]:
         """Yield the records of these names, without those that are gone or cannot be read."""
@@ -124,6 +124,7 @@ class _ReceiptName(msgspec.Struct, frozen=True):
         return self.created_ms >= oldest_ms.get(Naming.label(self.name.split("/")[1]), math.inf)
 
 
+@dataclass
 class Receipts(_Records):
     """Receipts of settled entries, in one folder per task, over its runs.
 
@@ -131,13 +132,11 @@ class Receipts(_Records):
     aspects.
     """
 
-    def __init__(self, storage: OutboxStorage) -> None:
-        super().__init__(storage)
-        self._remembers = False
-        self._listed: dict[str, list[_ReceiptName]] = {}
-        """Receipts by task, as the latest listing says."""
-        self._aspects: dict[str, frozenset[str]] = {}
-        """Aspects that receipts name. A receipt that was read stays true."""
+    _remembers: bool = False
+    _listed: dict[str, list[_ReceiptName]] = field(default_factory=dict)
+    """Receipts by task, as the latest listing says."""
+    _aspects: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Aspects that receipts name. A receipt that was read stays true."""
 
     def find(
         self, entry: EntryName, manifest: Manifest, asked: Collection[str] | None = None

@@ -40,6 +40,7 @@ def _json_array(proposals: Iterable[Proposal]) -> bytes:
     return b"[\n" + b",\n".join(json_lines(proposals).splitlines()) + b"\n]\n"
 
 
+@dataclass(frozen=True)
 class FileSink(Sink):
     """Sink that writes each delivery as one file: the array of proposals that ``datahub ingest``'s
     file source reads.
@@ -51,9 +52,7 @@ class FileSink(Sink):
     """
 
     name: ClassVar[str] = "file"
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    _folder: Path
 
     @classmethod
     def from_connection(cls, connection: ConnectionParts) -> FileSink:
