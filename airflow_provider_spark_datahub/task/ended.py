@@ -70,6 +70,7 @@ class AttemptEnd:
     submitted: bool = True
 
 
+@dataclass
 class EndedAttempt:
     """One attempt after its job.
 
@@ -80,18 +81,17 @@ class EndedAttempt:
         attempt's job.
     """
 
-    def __init__(
-        self, lineage: AttemptLineage, end: AttemptEnd, running: RunningAttempt | None = None
-    ) -> None:
-        self._lineage = lineage
-        self._running = running
-        self._attempt = lineage.task_attempt.ended(end.end_ms, end.result)
+    _lineage: AttemptLineage
+    end: AttemptEnd
+    _running: RunningAttempt | None = None
+    conversion: Conversion | None = None
+    written: Sequence[WrittenDataset] = ()
+    _names_all_edges: bool = False
+
+    def __post_init__(self) -> None:
+        self._attempt = self._lineage.task_attempt.ended(self.end.end_ms, self.end.result)
         self._started = time.monotonic()
-        self._deadline = Deadline.after(end.seconds)
-        self._names_all_edges = False
-        self.end = end
-        self.conversion: Conversion | None = None
-        self.written: Sequence[WrittenDataset] = ()
+        self._deadline = Deadline.after(self.end.seconds)
 
     def finish(self) -> LineageReport:
         """Collect, convert and deliver everything, within the time of the end."""

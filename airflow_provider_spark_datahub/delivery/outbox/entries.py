@@ -247,8 +247,7 @@ class Entry:
 
     def discard(self) -> None:
         """Remove the entry, since another one or a receipt makes it redundant."""
-        with self._storage_errors():
-            self.outbox.storage.remove(self.name.path)
+        self._remove()
         log.debug("Entry discarded: %s", self)
 
     def _keep_delivered(
