@@ -11,6 +11,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -128,30 +129,33 @@ class _Head(msgspec.Struct):
     eventType: str = ""  # noqa: N815 (OpenLineage's name)
 
 
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+@dataclass
 class _SessionFollower(event_lines.Follower[T]):
     """Reader of a session's events while the server writes them."""
 
-    def __init__(self, events: SessionEvents, parse: Callable[[bytes], T]) -> None:
-        super().__init__(events, parse)
-        self._events = events
+    _place: SessionEvents
+    _own: dict[str, bool] = field(default_factory=dict)
+    _waiting: dict[str, list[bytes]] = field(default_factory=dict)
+    _running: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
         self._file = event_lines.FileFollower(
-            events.path, event_lines.checked_text, start=events.start
+            self._place.path, event_lines.checked_text, offset=self._place.start
         )
-        self._head = msgspec.json.Decoder(_Head)
-        self._own: dict[str, bool] = {}
-        self._waiting: dict[str, list[bytes]] = {}
-        self._running: set[str] = set()
 
     def new(self, stop: Callable[[], bool]) -> Iterator[T]:
         for text in self._file.new(stop):
             for own in self._of_session(text):
-                event = self._parse(_as_application(own, self._events))
+                event = self._parse(_as_application(own, self._place))
                 self.report.lines += 1
                 self.report.events += 1
                 self.report.bytes_read += len(own)
                 yield event
 
-    def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:  # noqa: ARG002 (it has one file)
+    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
         # The server goes on writing after the client has its answer, so its file is read until each
         # query has an end.
         quiet, settled = 0, time.monotonic() + _SETTLE_SECONDS
@@ -159,7 +163,7 @@ class _SessionFollower(event_lines.Follower[T]):
             known = self.report.events
             yield from self.new(deadline)
             quiet = 0 if self.report.events > known else quiet + 1
-            if deadline() or time.monotonic() > settled or not self._events.path.exists():
+            if deadline() or time.monotonic() > settled or not self._place.path.exists():
                 break
             time.sleep(_PAUSE_SECONDS)
         self._end(timed_out=deadline())
@@ -171,23 +175,23 @@ class _SessionFollower(event_lines.Follower[T]):
         if timed_out or self._running:
             outcome = event_lines.Outcome.TIMED_OUT if timed_out else event_lines.Outcome.TORN
         list(self._file.rest(lambda: True))  # opens the file, and reads nothing of it
-        place = str(self._events.path)
+        place = str(self._place.path)
         if bad.outcome is not event_lines.Outcome.TIMED_OUT:
             outcome, place = bad.outcome, bad.detail
-        report.end(outcome, f"session {self._events.session_id} in {place}")
+        report.end(outcome, f"session {self._place.session_id} in {place}")
 
     def _of_session(self, text: bytes) -> Iterator[bytes]:
         """Yield the events that are now known to be of this session: earlier ones of the same run,
         then this one.
         """
         try:
-            head = self._head.decode(text)
+            head = _decode_head(text)
         except msgspec.DecodeError:
             return
         run, details = head.run.runId, head.run.facets.spark_jobDetails if head.run.facets else {}
         described = _DESCRIPTION.match(str(details.get("jobDescription") or ""))
         if described:
-            self._own[run] = described[1] == self._events.session_id
+            self._own[run] = described[1] == self._place.session_id
         ended = head.eventType in _ENDS
         if run not in self._own:
             self._keep(run, text, ended=ended)

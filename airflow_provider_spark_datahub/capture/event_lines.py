@@ -13,6 +13,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -48,15 +49,18 @@ class EventSource(Protocol):
 
 
 class Outcome(enum.Enum):
-    """Result of reading event files; the value is the message for people."""
+    """Result of reading event files; the value is the message for people.
+
+    A later one explains better why the lineage of several files is incomplete.
+    """
 
     COMPLETE = "the event file was read to its end"
-    TORN = "the last line of the event file is cut off: the driver was killed while it wrote, or still writes"
     EMPTY = "the event file holds no event: the listener started but sent nothing, or the file was emptied"
     MISSING = (
         "there is no event file: the OpenLineage listener did not run, could not write there, "
         "or wrote on another machine"
     )
+    TORN = "the last line of the event file is cut off: the driver was killed while it wrote, or still writes"
     UNREADABLE = "the event file cannot be read"
     UNAVAILABLE = "the event file cannot be read at the moment"
     REPLACED = "the event file was cut or replaced while the job wrote it: earlier events may not have been read"
@@ -70,13 +74,11 @@ UNREAD = frozenset({Outcome.UNREADABLE, Outcome.UNAVAILABLE, Outcome.TIMED_OUT})
 class _QuarantinedLine(msgspec.Struct, frozen=True):
     """Line that does not hold an event.
 
-    :param offset: position of the line's first byte.
     :param reason: message for people, without any of the line's content.
     """
 
     source: str
     line: int
-    offset: int
     reason: str
 
 
@@ -104,11 +106,11 @@ class CollectionReport(msgspec.Struct):
         """Set the outcome."""
         self.outcome, self.detail = outcome, detail
 
-    def quarantine(self, source: str, line: int, offset: int, reason: str) -> None:
+    def quarantine(self, source: str, line: int, reason: str) -> None:
         """Count a bad line, and describe it unless too many are described already."""
         self.quarantined_count += 1
         if len(self.quarantined) < _MOST_DESCRIBED:
-            self.quarantined.append(_QuarantinedLine(source, line, offset, reason))
+            self.quarantined.append(_QuarantinedLine(source, line, reason))
 
     @property
     def is_whole(self) -> bool:
@@ -156,10 +158,7 @@ class CollectedEvents(Generic[T]):
             FileFollower(source, parse, max_event_bytes, unwanted=unwanted, report=self.report)
             for source in listed
         )
-        # An empty file counts even if others have events.
-        self._events = _in_turn(
-            self.report, (follower.rest(deadline, self.report.events) for follower in followers)
-        )
+        self._events = _in_turn(self.report, (follower.rest(deadline) for follower in followers))
 
     def __iter__(self) -> Iterator[T]:
         return self._events
@@ -173,17 +172,7 @@ class _DeadlineError(Exception):
     """The deadline has passed: the caller has no more time."""
 
 
-# Later outcomes explain better why lineage is incomplete.
-_SEVERITY = (
-    Outcome.COMPLETE,
-    Outcome.EMPTY,
-    Outcome.MISSING,
-    Outcome.TORN,
-    Outcome.UNREADABLE,
-    Outcome.UNAVAILABLE,
-    Outcome.REPLACED,
-    Outcome.TIMED_OUT,
-)
+_SEVERITY = list(Outcome)
 
 
 def _in_turn(report: CollectionReport, files: Iterable[Iterator[T]]) -> Iterator[T]:
@@ -278,6 +267,7 @@ _check_grammar = msgspec.json.Decoder(msgspec.Raw).decode
 _decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite_float).decode
 
 
+@dataclass
 class Follower(Generic[T]):
     """Reader of growing events, which yields each once. Problems are in the report.
 
@@ -288,17 +278,10 @@ class Follower(Generic[T]):
 
     _unit = "line"
 
-    def __init__(
-        self,
-        place: object,
-        parse: Callable[[bytes], T],
-        max_event_bytes: int = MAX_EVENT_BYTES,
-        report: CollectionReport | None = None,
-    ) -> None:
-        self.report = report or CollectionReport()
-        self._place = place
-        self._parse = parse
-        self._max_event_bytes = max_event_bytes
+    _place: object
+    _parse: Callable[[bytes], T]
+    _max_event_bytes: int = MAX_EVENT_BYTES
+    report: CollectionReport = field(default_factory=CollectionReport)
 
     def new(self, stop: Callable[[], bool]) -> Iterator[T]:
         """Yield the events that were written since; none if they are missing or unreadable.
@@ -312,11 +295,10 @@ class Follower(Generic[T]):
         except OSError as problem:
             log.debug("Left events in %s for later: %s", self._place, problem)
 
-    def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:
+    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
         """Yield all remaining events after the writer has ended. The report is final then.
 
         :param deadline: returns ``True`` when the time is up; called in between.
-        :param before: there are no events if the report counts no more than these.
         """
         report = self.report
         report.end(Outcome.COMPLETE)
@@ -335,7 +317,7 @@ class Follower(Generic[T]):
             report.end(
                 Outcome.TIMED_OUT, f"{self._place}, after {counted(report.lines, self._unit)}"
             )
-        if report.outcome is Outcome.COMPLETE and report.events == before:
+        if report.outcome is Outcome.COMPLETE and not report.events:
             report.end(Outcome.EMPTY, str(self._place))
 
     def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
@@ -352,59 +334,50 @@ class Follower(Generic[T]):
             raise _DeadlineError
 
 
+@dataclass
 class FileFollower(Follower[T]):
     """Reader of the lines of a file.
 
     The file is reopened each time, because a network file system may only then show what another
     machine appended.
 
-    :param start: position of the first byte to read.
+    :param offset: position of the next byte to read.
     :param unwanted: returns whether an event may be skipped unread, by the beginning of its line.
     """
 
-    def __init__(
-        self,
-        source: EventSource,
-        parse: Callable[[bytes], T],
-        max_event_bytes: int = MAX_EVENT_BYTES,
-        *,
-        start: int = 0,
-        unwanted: Callable[[bytes], bool] = lambda _: False,
-        report: CollectionReport | None = None,
-    ) -> None:
-        super().__init__(source, parse, max_event_bytes, report)
-        self._source = source
-        self._unwanted = unwanted
-        self._offset, self._line = start, 0
-        self._file: tuple[int, int] | None = None
-        self._replaced = False
+    _place: EventSource
+    offset: int = 0
+    unwanted: Callable[[bytes], bool] = lambda _: False
+    _line: int = 0
+    _file: tuple[int, int] | None = None
+    _replaced: bool = False
 
     def rename(self, path: Path) -> None:
         """Continue with the same file under another name."""
-        self._place = self._source = path
+        self._place = path
 
-    def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:
+    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
         """Yield all remaining events, including the last line, after the writer has ended. The
         report is final then.
         """
-        yield from super().rest(deadline, before)
+        yield from super().rest(deadline)
         if self.report.outcome is Outcome.MISSING:
-            self._replaced = self._offset > 0
+            self._replaced = self.offset > 0
         if self._replaced and self.report.outcome not in UNREAD:
             self.report.end(Outcome.REPLACED, str(self._place))
 
     def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
-        if not isinstance(self._source, Path):
-            with self._source.open("rb") as stream:
+        if not isinstance(self._place, Path):
+            with self._place.open("rb") as stream:
                 yield from self._lines(stream, stop, final=final)
             return
-        with open_regular(self._source) as stream:
+        with open_regular(self._place) as stream:
             status = os.fstat(stream.fileno())
             file = status.st_dev, status.st_ino
-            if status.st_size < self._offset or (self._file and file != self._file):
-                self._offset, self._line, self._replaced = 0, 0, True
+            if status.st_size < self.offset or (self._file and file != self._file):
+                self.offset, self._line, self._replaced = 0, 0, True
             self._file = file
-            stream.seek(self._offset)
+            stream.seek(self.offset)
             yield from self._lines(stream, stop, final=final)
 
     def _lines(self, stream: IO[bytes], stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
@@ -416,7 +389,7 @@ class FileFollower(Follower[T]):
             self._check(stop)
             # The name of an event stands first, so that no unwanted line is held whole.
             raw = stream.readline(min(limit, _SKIP_CHUNK_BYTES) + 1)
-            is_kept = not self._unwanted(raw)
+            is_kept = not self.unwanted(raw)
             if is_kept and not raw.endswith(b"\n"):
                 raw += stream.readline(limit + 1 - len(raw))
             size, is_whole, event = len(raw), raw.endswith(b"\n"), None
@@ -434,7 +407,7 @@ class FileFollower(Follower[T]):
             else:
                 event = self._event_of(raw)
             del raw
-            self._offset += size
+            self.offset += size
             self._line += 1
             report.lines += 1
             report.bytes_read += size
@@ -469,7 +442,7 @@ class FileFollower(Follower[T]):
         return event
 
     def _quarantine(self, reason: str) -> None:
-        self.report.quarantine(str(self._place), self._line + 1, self._offset, reason)
+        self.report.quarantine(str(self._place), self._line + 1, reason)
 
 
 # -- all kinds of places
@@ -510,29 +483,26 @@ def follow(place: EventPlace, parse: Callable[[bytes], T]) -> Follower[T]:
     )
 
 
+@dataclass
 class _FolderFollower(Follower[T]):
     """Reader of a growing folder of event files, one for each Spark, in the order of their names.
 
     :ivar report: its outcome is the worst of the files'.
     """
 
-    def __init__(self, folder: Path, parse: Callable[[bytes], T]) -> None:
-        super().__init__(folder, parse)
-        self._folder = folder
-        self._followers: dict[Path, FileFollower[T]] = {}
+    _place: Path
+    _followers: dict[Path, FileFollower[T]] = field(default_factory=dict)
 
     def new(self, stop: Callable[[], bool]) -> Iterator[T]:
         for follower in self._found():
             yield from follower.new(stop)
 
-    def rest(self, deadline: Callable[[], bool], before: int = 0) -> Iterator[T]:
-        self.report.end(Outcome.MISSING, f"no Spark of this task wrote into {self._folder}")
-        yield from _in_turn(
-            self.report, [follower.rest(deadline, before) for follower in self._found()]
-        )
+    def rest(self, deadline: Callable[[], bool]) -> Iterator[T]:
+        self.report.end(Outcome.MISSING, f"no Spark of this task wrote into {self._place}")
+        yield from _in_turn(self.report, [follower.rest(deadline) for follower in self._found()])
 
     def _found(self) -> list[FileFollower[T]]:
-        for path in sorted(self._folder.glob(f"*{EVENT_FILE}")):
+        for path in sorted(self._place.glob(f"*{EVENT_FILE}")):
             if path not in self._followers:
                 self._followers[path] = FileFollower(path, self._parse, report=self.report)
         return list(self._followers.values())

@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -23,7 +24,7 @@ from airflow_provider_spark_datahub.capture.event_lines import (
     Outcome,
     decoded_event,
 )
-from airflow_provider_spark_datahub.capture.event_objects import ObjectStore, OpenStore
+from airflow_provider_spark_datahub.capture.event_objects import ObjectStore, StoreFolder
 from airflow_provider_spark_datahub.capture.stored_files import ChunkStream, decompressed_zstd
 from airflow_provider_spark_datahub.foundation.files import open_regular
 from airflow_provider_spark_datahub.foundation.text import counted
@@ -57,23 +58,14 @@ _CLOCKS_MS = 600_000
 _RANGE_BYTES = 8 * 1024 * 1024
 
 
-class LogObjects(NamedTuple):
+@dataclass(frozen=True)
+class LogObjects(StoreFolder):
     """Event logs in an object store, where a file appears when Spark closes it.
 
-    :param uri: address of their folder, without secrets.
     :param since_ms: start of the attempt: logs that were closed before it are not opened.
     """
 
-    uri: str
-    open_store: OpenStore
     since_ms: int | None = None
-
-    @property
-    def _folder(self) -> str:
-        return self.uri.rstrip("/").rpartition("/")[2]
-
-    def _store(self) -> ObjectStore:
-        return self.open_store(self.uri.rstrip("/").rpartition("/")[0])
 
     def files(self, names: Collection[str] | None) -> Iterator[str]:
         """Yield the names of the objects. Rolled logs are looked up by name, since a History
@@ -82,16 +74,16 @@ class LogObjects(NamedTuple):
         :param names: wanted logs, as files spell them; ``None`` for all.
         :raises OSError: if the store does not answer.
         """
-        store, found = self._store(), False
+        store, found = self.store(), False
         for name in names or ():
             for attempt in ("", *(f"_{number}" for number in range(1, _LATEST_ATTEMPTS + 1))):
-                for file in store.stored(f"{self._folder}/{_ROLLED}{name}{attempt}"):
+                for file in store.stored(f"{self.folder}/{_ROLLED}{name}{attempt}"):
                     found = True
                     yield file.partition("/")[2]
         if not found:
             yield from (
                 file.partition("/")[2]
-                for file in store.stored(self._folder)
+                for file in store.stored(self.folder)
                 if self._is_recent(store, file)
             )
 
@@ -101,7 +93,7 @@ class LogObjects(NamedTuple):
 
     def open(self, name: str) -> IO[Any]:
         """Return an object as a file."""
-        return _open_object(self._store(), f"{self._folder}/{name}")
+        return _open_object(self.store(), f"{self.folder}/{name}")
 
     def make(self) -> None:
         """Make the folder, without which Spark does not start: Hadoop's connectors need any object
@@ -109,24 +101,23 @@ class LogObjects(NamedTuple):
 
         :raises OSError: if the store refuses.
         """
-        self._store().write(f"{self._folder}/{_MARK}", [b"The event log of one attempt\n"])
+        self.store().write(f"{self.folder}/{_MARK}", [b"The event log of one attempt\n"])
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each file of the logs, in bytes, by its name in the store.
 
         :raises OSError: if the store does not answer.
         """
-        mark = f"{self._folder}/{_MARK}"
-        return {
-            name: size for name, size in self._store().stored(self._folder).items() if name != mark
-        }
+        sizes = super().sizes()
+        sizes.pop(f"{self.folder}/{_MARK}", None)
+        return sizes
 
     def last_ms(self) -> int | None:
         """Return when the last file was closed, in ms since the epoch; ``None`` if there is none.
 
         :raises OSError: if the store does not answer.
         """
-        store = self._store()
+        store = self.store()
         return max(
             (ms for name in self.sizes() if (ms := store.modified_ms(name)) is not None),
             default=None,
@@ -148,15 +139,12 @@ class LogObjects(NamedTuple):
         :param keep_folder: keep what :meth:`make` made.
         :raises OSError: if the store refuses.
         """
-        store, kept = self._store(), f"{self._folder}/{_MARK}" if keep_folder else ""
+        store, kept = self.store(), f"{self.folder}/{_MARK}" if keep_folder else ""
         for name in sorted(
-            store.stored(self._folder), reverse=True
+            store.stored(self.folder), reverse=True
         ):  # what marks a folder comes last
             if name != kept:
                 store.remove(name)
-
-    def __str__(self) -> str:
-        return self.uri
 
 
 def _open_object(store: ObjectStore, name: str) -> IO[Any]:
@@ -312,6 +300,7 @@ class _ApplicationLog(NamedTuple):
     in_progress: bool
 
 
+@dataclass
 class EventLog:
     """Events of streaming queries, SQL executions and applications that Spark logged in a folder:
     iterate over it once.
@@ -329,24 +318,15 @@ class EventLog:
     :ivar is_unavailable: whether their disk or store failed, so that they may be read later.
     """
 
-    def __init__(
-        self,
-        folder: LogPlace,
-        *,
-        application_ids: Collection[str] | None = None,
-        max_event_bytes: int = _MAX_EVENT_BYTES,
-        deadline: Callable[[], bool] = lambda: False,
-        attempt: str | None = None,
-    ) -> None:
-        self.logs: list[str] = []
-        self.events = 0
-        self.problems: list[str] = []
-        self.is_unavailable = False
-        self._folder: _LogFolder = _DiskFolder(folder) if isinstance(folder, Path) else folder
-        self._application_ids = application_ids
-        self._max_event_bytes = max_event_bytes
-        self._deadline = deadline
-        self._attempt = attempt
+    folder: LogPlace
+    application_ids: Collection[str] | None = None
+    max_event_bytes: int = _MAX_EVENT_BYTES
+    deadline: Callable[[], bool] = lambda: False
+    attempt: str | None = None
+    logs: list[str] = field(default_factory=list)
+    events: int = 0
+    problems: list[str] = field(default_factory=list)
+    is_unavailable: bool = False
 
     @property
     def complete(self) -> bool:
@@ -354,23 +334,24 @@ class EventLog:
         return bool(self.logs) and not self.problems
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        folder = _DiskFolder(self.folder) if isinstance(self.folder, Path) else self.folder
         try:
-            logs = _find_logs(self._folder, self._application_ids)
+            logs = _find_logs(folder, self.application_ids)
         except OSError as error:
             self.problems.append(
-                f"the Spark event log in {self._folder} cannot be read: {error.strerror or error}"
+                f"the Spark event log in {self.folder} cannot be read: {error.strerror or error}"
             )
             self.is_unavailable = True
             return
         for application in logs:
-            if self._attempt is not None and _attempt_of(application) != self._attempt:
+            if self.attempt is not None and _attempt_of(application) != self.attempt:
                 continue
             self.logs.append(application.name)
             collected = CollectedEvents(
                 application.parts,
                 _reduced,
-                max_event_bytes=self._max_event_bytes,
-                deadline=self._deadline,
+                max_event_bytes=self.max_event_bytes,
+                deadline=self.deadline,
                 unwanted=_is_unwanted,
             )
             for event in filter(None, collected):
@@ -622,12 +603,12 @@ def _address(url: str) -> str:
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
+@dataclass
 class LogFollower:
     """Reader of growing, uncompressed event logs in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._parts: dict[str, FileFollower[dict[str, Any]]] = {}
+    _folder: Path
+    _parts: dict[str, FileFollower[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def found(self) -> bool:

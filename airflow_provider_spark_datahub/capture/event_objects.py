@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from airflow_provider_spark_datahub.capture import event_lines
 from airflow_provider_spark_datahub.foundation.memory import batches_of
@@ -58,14 +59,41 @@ be opened.
 """
 
 
-class EventObjects(NamedTuple):
-    """Place of one attempt's events in a store.
+@dataclass(frozen=True)
+class StoreFolder:
+    """Folder in an object store.
 
     :param uri: its address, as :data:`OpenStore` takes it; without secrets.
     """
 
     uri: str
     open_store: OpenStore
+
+    def __str__(self) -> str:
+        return self.uri
+
+    @property
+    def folder(self) -> str:
+        """Last part of the address."""
+        return self.uri.rstrip("/").rpartition("/")[2]
+
+    def store(self) -> ObjectStore:
+        """Return the store that holds :attr:`folder`.
+
+        :raises OSError: if it cannot be opened.
+        """
+        return self.open_store(self.uri.rstrip("/").rpartition("/")[0])
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each object, in bytes, by its name in the store.
+
+        :raises OSError: if the store does not answer.
+        """
+        return dict(self.store().stored(self.folder))
+
+
+class EventObjects(StoreFolder):
+    """Place of one attempt's events in a store."""
 
     @classmethod
     def below(cls, location: str, relative: str, open_store: OpenStore) -> EventObjects:
@@ -78,31 +106,9 @@ class EventObjects(NamedTuple):
             open_store,
         )
 
-    def __str__(self) -> str:
-        return self.uri
-
-    @property
-    def folder(self) -> str:
-        """Last part of the address."""
-        return self.uri.rpartition("/")[2]
-
-    def store(self) -> ObjectStore:
-        """Return the store that holds :attr:`folder`.
-
-        :raises OSError: if it cannot be opened.
-        """
-        return self.open_store(self.uri.rpartition("/")[0])
-
     def follow(self, parse: Callable[[bytes], T]) -> _ObjectFollower[T]:
         """Return the reader of the events."""
         return _ObjectFollower(self, parse)
-
-    def sizes(self) -> dict[str, int]:
-        """Return the size of each object, in bytes, by its name in the store.
-
-        :raises OSError: if the store does not answer.
-        """
-        return dict(self.store().stored(self.folder))
 
     def last_ms(self) -> int | None:
         """Return the time of the last event, in ms since the epoch; ``None`` if there is none.
@@ -131,6 +137,7 @@ def _time_of(name: str) -> int | None:
     return int(matched["ms"]) if matched else None
 
 
+@dataclass
 class _ObjectFollower(event_lines.Follower[T]):
     """Reader of objects, in the order of their events' times; the report counts an object as a
     line.
@@ -138,16 +145,9 @@ class _ObjectFollower(event_lines.Follower[T]):
 
     _unit = "object"
 
-    def __init__(
-        self,
-        objects: EventObjects,
-        parse: Callable[[bytes], T],
-        max_event_bytes: int = event_lines.MAX_EVENT_BYTES,
-    ) -> None:
-        super().__init__(objects, parse, max_event_bytes)
-        self._objects = objects
-        self._seen: set[str] = set()
-        self._store: ObjectStore | None = None
+    _place: EventObjects
+    _seen: set[str] = field(default_factory=set)
+    _store: ObjectStore | None = None
 
     def _read(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
         """List until nothing is new if ``final``: not every store lists an object at once.
@@ -166,8 +166,8 @@ class _ObjectFollower(event_lines.Follower[T]):
 
     def _read_listed(self, stop: Callable[[], bool], *, final: bool) -> Iterator[T]:
         self._check(stop)
-        self._store = self._store or self._objects.store()
-        sizes = self._store.stored(self._objects.folder)
+        self._store = self._store or self._place.store()
+        sizes = self._store.stored(self._place.folder)
         unread = [name for name in sizes if name not in self._seen and not name.endswith("/")]
         events = []
         for name in unread:
@@ -210,7 +210,7 @@ class _ObjectFollower(event_lines.Follower[T]):
     def _quarantine(self, name: str, reason: str) -> None:
         self._seen.add(name)
         self.report.lines += 1
-        self.report.quarantine(self._described(name), 1, 0, reason)
+        self.report.quarantine(self._described(name), 1, reason)
 
     def _described(self, name: str) -> str:
         return self._store.describe(name) if self._store else name

@@ -293,6 +293,7 @@ end of line.
 """
 
 
+@dataclass
 class DriverOutput:
     """Watcher of the driver's output, which client mode prints, for what OpenLineage's listener
     broke.
@@ -304,13 +305,13 @@ class DriverOutput:
         ``shared``, the listeners' own.
     """
 
-    def __init__(self) -> None:
-        self.last_line = self.cause = ""
-        self.dropping_queues: dict[str, None] = {}
-        self._error = ""
-        self._failure = ""
-        self._stopping_since: float | None = None
-        self._killed_at: float | None = None
+    last_line: str = ""
+    cause: str = ""
+    dropping_queues: dict[str, None] = field(default_factory=dict)
+    _error: str = ""
+    _failure: str = ""
+    _stopping_since: float | None = None
+    _killed_at: float | None = None
 
     def watched(self, lines: Iterable[T]) -> Iterator[T]:
         """Yield the lines unchanged."""

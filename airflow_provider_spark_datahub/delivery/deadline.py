@@ -23,9 +23,9 @@ class Deadline:
     clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
 
     @classmethod
-    def after(cls, seconds: float, clock: Callable[[], float] = time.monotonic) -> Deadline:
+    def after(cls, seconds: float) -> Deadline:
         """Return the deadline ``seconds`` from now."""
-        return cls(clock() + seconds, clock)
+        return cls(time.monotonic() + seconds)
 
     def remaining(self) -> float:
         """Return the seconds left, never below 0."""

@@ -93,14 +93,25 @@ _KAFKA_KINDS = {
     **dict.fromkeys(
         ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"), FailureKind.REJECTED
     ),
-    **dict.fromkeys(("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"), FailureKind.UNAUTHORISED),
     **dict.fromkeys(
-        ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"), FailureKind.UNAUTHORISED
+        (
+            "_AUTHENTICATION",
+            "SASL_AUTHENTICATION_FAILED",
+            "TOPIC_AUTHORIZATION_FAILED",
+            "CLUSTER_AUTHORIZATION_FAILED",
+        ),
+        FailureKind.UNAUTHORISED,
     ),
     **dict.fromkeys(
-        ("_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART", "TOPIC_EXCEPTION"), FailureKind.MISCONFIGURED
+        (
+            "_UNKNOWN_TOPIC",
+            "UNKNOWN_TOPIC_OR_PART",
+            "TOPIC_EXCEPTION",
+            "_SSL",
+            "UNSUPPORTED_SASL_MECHANISM",
+        ),
+        FailureKind.MISCONFIGURED,
     ),
-    **dict.fromkeys(("_SSL", "UNSUPPORTED_SASL_MECHANISM"), FailureKind.MISCONFIGURED),
 }
 
 
@@ -187,6 +198,7 @@ class Backoff(msgspec.Struct, frozen=True):
         return exponential * (0.5 + self.jitter() / 2)
 
 
+@dataclass
 class OutageNotes:
     """Notes for the other tasks of this host that a server is out: one small file for each
     connection and server.
@@ -206,9 +218,8 @@ class OutageNotes:
     FOLDER = ".outages"
     """In the outbox, or in the events' folder if the outbox is not on a disk."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        self._folder = folder
-        self._clock = clock
+    _folder: Path
+    _clock: Callable[[], float] = time.time
 
     def refusal(
         self, connection_id: str, server: str, deadline: Deadline | None = None

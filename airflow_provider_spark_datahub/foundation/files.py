@@ -145,17 +145,17 @@ def write_durably(
 
 def _created(draft: str, access: FileAccess, *, sync: bool) -> int:
     """Open a new draft; repeat if another process finds the folder empty and removes it first."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    for attempt in range(_ATTEMPTS):
+    for _ in range(_ATTEMPTS):
         with suppress(FileNotFoundError):
-            if attempt:
-                make_folder(os.path.dirname(draft), sync=sync, access=access)
-            return _with_mode(os.open(draft, flags, access.file), access)
-    make_folder(os.path.dirname(draft), sync=sync, access=access)
-    return _with_mode(os.open(draft, flags, access.file), access)
+            return _opened(draft, access)
+        with suppress(FileNotFoundError):
+            make_folder(os.path.dirname(draft), sync=sync, access=access)
+    return _opened(draft, access)
 
 
-def _with_mode(descriptor: int, access: FileAccess) -> int:
+def _opened(draft: str, access: FileAccess) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(draft, flags, access.file)
     if access.exact:
         os.fchmod(descriptor, access.file)
     return descriptor

@@ -1,4 +1,4 @@
-"""Memory: lists of bounded size out of a stream, and Python's garbage collector, paused while
+"""Memory: lists out of a stream, by key or of bounded size, and Python's garbage collector, paused while
 imports and conversion build objects that stay.
 
 Tests: ``tests/conversion/test_proposals.py`` and ``tests/task/test_garbage_collection.py``.
@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+K = TypeVar("K")
 T = TypeVar("T")
+
+
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return the values of each key, in their order."""
+    groups: dict[K, list[T]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def batches_of(

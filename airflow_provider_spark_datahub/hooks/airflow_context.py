@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -414,8 +415,8 @@ def tasks_of_dags(dag_ids: Collection[str]) -> dict[str, Collection[str]]:
     return ask("Airflow's database", tasks, Deadline.after(_DAGS_SECONDS))
 
 
-def ended_attempt(ti: Any, dag: Any, end_ms: int, result: AttemptResult) -> TaskAttempt:
-    """Return the attempt of a task instance from Airflow's database, with a result that a user set."""
+def ended_attempt(ti: Any, dag: Any, end_ms: int, state: str) -> TaskAttempt:
+    """Return the attempt of a task instance from Airflow's database, with a state that a user set."""
     return TaskAttempt(
         dag_run=dag_run_of(ti.dag_run, dag),
         task_id=ti.task_id,
@@ -423,7 +424,7 @@ def ended_attempt(ti: Any, dag: Any, end_ms: int, result: AttemptResult) -> Task
         map_index=_map_index(ti),
         start_ms=_epoch_ms(ti.start_date),
         end_ms=end_ms,
-        result=result,
+        result=_RESULTS[state],
     )
 
 
@@ -642,6 +643,7 @@ def _map_index(ti: Any) -> int:
     return -1 if index is None else int(index)
 
 
+@dataclass
 class _UpstreamTasks:
     """Upstream tasks of a task run whose runs are written to DataHub.
 
@@ -652,12 +654,11 @@ class _UpstreamTasks:
     :param task: the task of the run ``ti``.
     """
 
-    def __init__(
-        self, task: Any, ti: Any, services: AirflowServices, *, written_by_plugin: bool
-    ) -> None:
-        self._task, self._ti, self._services = task, ti, services
-        self._written_by_plugin = written_by_plugin
-        self._found: dict[str, tuple[int, ...] | None] = {}
+    _task: Any
+    _ti: Any
+    _services: AirflowServices
+    written_by_plugin: bool
+    _found: dict[str, tuple[int, ...] | None] = field(default_factory=dict)
 
     def find(self) -> tuple[UpstreamTask, ...]:
         """Return the tasks, sorted by id."""
@@ -688,7 +689,7 @@ class _UpstreamTasks:
             return True
         # Airflow's scheduler marks an empty task as successful: it never runs, so the plugin does
         # not see it.
-        return self._written_by_plugin and not getattr(task, "inherits_from_empty_operator", False)
+        return self.written_by_plugin and not getattr(task, "inherits_from_empty_operator", False)
 
     def _runs(self, task: Any) -> tuple[int, ...] | None:
         """Return the runs of a task that this one depends on; ``None`` if it did not run."""

@@ -196,7 +196,8 @@ def check_sink(connection_id: str, sink: Sink, deadline: delivery.Deadline) -> l
 
 
 def _parts(connection: Any) -> ConnectionParts:
-    _mask_secrets(connection.extra_dejson)
+    for _, secret, _ in _secrets(connection.extra_dejson):
+        mask(secret)
     return delivery.ConnectionParts(
         connection.host,
         connection.port,
@@ -212,13 +213,16 @@ def mask(secret: str) -> None:
     _masker("mask_secret", secret)
 
 
-def _mask_secrets(extra: Mapping[str, Any]) -> None:
-    """Make Airflow hide in its logs what the JSON of a connection holds under names of secrets."""
+def _secrets(extra: Mapping[str, Any], redacted: Any = None) -> Iterator[tuple[str, str, object]]:
+    """Yield what the JSON of a connection holds under names of secrets: its key, itself, and what
+    stands for it in the redacted JSON.
+    """
     for key, value in extra.items():
+        shown = redacted.get(key) if isinstance(redacted, Mapping) else None
         if isinstance(value, Mapping):
-            _mask_secrets(value)
+            yield from _secrets(value, shown)
         elif isinstance(value, str) and SECRET_NAME.search(key):
-            mask(value)
+            yield key, value, shown
 
 
 def _shown_secrets(extra: Mapping[str, Any]) -> dict[str, str]:
@@ -232,15 +236,16 @@ def _shown_secrets(extra: Mapping[str, Any]) -> dict[str, str]:
     another reason: it contains a password that this process has seen elsewhere.
     """
     keys = _with_placeholders(extra)
-    shown = sorted(set(_shown(keys, _masker("redact", keys))))
+    secrets = _secrets(keys, _masker("redact", keys))
+    shown = sorted({key for key, value, redacted in secrets if value == redacted})
     return {key: ",".join(_names(key)) for key in shown}
 
 
-def _names(key: str) -> list[str]:
+def _names(key: str) -> dict[str, None]:
     """Return the names that make Airflow hide a key. Airflow 3.3 compares them with underscores for
     dots.
     """
-    return list(dict.fromkeys((key.lower(), re.sub(r"\W+", "_", key.lower()))))
+    return dict.fromkeys((key.lower(), re.sub(r"\W+", "_", key.lower())))
 
 
 def _with_placeholders(extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,15 +257,6 @@ def _with_placeholders(extra: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in extra.items()
         if isinstance(value, Mapping) or (isinstance(value, str) and value)
     }
-
-
-def _shown(keys: Mapping[str, Any], redacted: Any) -> Iterator[str]:
-    for key, value in keys.items():
-        shown = redacted.get(key) if isinstance(redacted, Mapping) else None
-        if isinstance(value, Mapping):
-            yield from _shown(value, shown)
-        elif value == shown and SECRET_NAME.search(str(key)):
-            yield str(key)
 
 
 def _masker(function: str, value: object) -> Any:

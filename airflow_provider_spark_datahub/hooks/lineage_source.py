@@ -124,6 +124,13 @@ class Scope(NamedTuple):
             self.task_id is None or (key.task_id, key.map_index) == (self.task_id, self.map_index)
         )
 
+    def conditions(self, table: Any) -> list[Any]:
+        """Return the conditions by which the rows of a table of Airflow's are selected."""
+        conditions = [table.dag_id == self.dag_id, table.run_id == self.run_id]
+        if self.task_id is not None:
+            conditions += [table.task_id == self.task_id, table.map_index == self.map_index]
+        return conditions
+
 
 class LineageSource:
     """Reports and outbox entries of attempts, with the actions that a person can take on them."""
@@ -193,11 +200,7 @@ class LineageSource:
         if since is not None:
             query = query.where(XComModel.timestamp >= since)
         if scope is not None:
-            query = query.where(XComModel.run_id == scope.run_id)
-            if scope.task_id is not None:
-                query = query.where(
-                    XComModel.task_id == scope.task_id, XComModel.map_index == scope.map_index
-                )
+            query = query.where(*scope.conditions(XComModel))
         with create_session() as session:
             rows = session.execute(query.order_by(XComModel.timestamp.desc()).limit(most)).all()
         reports = []
@@ -260,13 +263,7 @@ class LineageSource:
         with create_session() as session:
             for each in (TaskInstanceHistory, TaskInstance):
                 columns = (each.task_id, each.map_index, each.try_number, each.state)
-                query = select(*columns).where(
-                    each.dag_id == scope.dag_id, each.run_id == scope.run_id
-                )
-                if scope.task_id is not None:
-                    query = query.where(
-                        each.task_id == scope.task_id, each.map_index == scope.map_index
-                    )
+                query = select(*columns).where(*scope.conditions(each))
                 query = query.order_by(each.start_date.is_(None), each.start_date.desc()).limit(
                     most
                 )

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from airflow.providers.common.compat.sdk import Stats
 
-from airflow_provider_spark_datahub.delivery.outbox import OutboxRecords
+from airflow_provider_spark_datahub.delivery.outbox import Outbox, OutboxRecords
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.delivery.outbox import Outbox
     from airflow_provider_spark_datahub.task import LineageReport
 
 log = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     ObjectStorage,
     Outbox,
     OutboxError,
+    OutboxLimits,
 )
 from airflow_provider_spark_datahub.foundation.files import FileAccess
 from airflow_provider_spark_datahub.hooks.airflow_context import configuration
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
 
     from airflow_provider_spark_datahub.backfill import ResultFolder
-    from airflow_provider_spark_datahub.delivery.outbox import OutboxLimits
 
 
 _UNOPENABLE = (AirflowException, ImportError, OSError, ValueError)

@@ -7,16 +7,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.providers.common.compat.sdk import AirflowException
+from airflow.providers.common.compat.sdk import AirflowException, Context
 
 from airflow_provider_spark_datahub import backfill, hooks
 from airflow_provider_spark_datahub.foundation.text import counted
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
 
 
 class BackfillLineageOperator(SparkSubmitOperator):

@@ -6,12 +6,14 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.decorators.pyspark import _PySparkDecoratedOperator
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.providers.common.compat.sdk import (
+    Context,
     DecoratedOperator,
     get_current_context,
     task_decorator_factory,
@@ -24,8 +26,6 @@ from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperato
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context, TaskDecorator
-
     from airflow_provider_spark_datahub.capture import ParentRun
 
 
@@ -70,42 +70,25 @@ class _PySparkDecoratedDatahubOperator(ChildSparkOperator, _PySparkDecoratedOper
         return _PySparkLauncher(self)
 
 
-def spark_lineage_task(
-    python_callable: Callable[..., Any] | None = None,
-    multiple_outputs: bool | None = None,
-    **kwargs: Any,
-) -> TaskDecorator:
-    """Make a task of a function, with the lineage of the Sparks that it starts:
-    ``@task.spark_lineage``.
+spark_lineage_task = partial(
+    task_decorator_factory, decorated_operator_class=_PythonDecoratedOperator
+)
+"""Makes a task of a function, with the lineage of the Sparks that it starts:
+``@task.spark_lineage``.
 
-    It takes the arguments of ``@task`` and of :class:`SparkLineageOperator`.
-    """
-    return task_decorator_factory(
-        python_callable=python_callable,
-        multiple_outputs=multiple_outputs,
-        decorated_operator_class=_PythonDecoratedOperator,
-        **kwargs,
-    )
+It takes the arguments of ``@task`` and of :class:`SparkLineageOperator`.
+"""
 
+pyspark_lineage_task = partial(
+    task_decorator_factory, decorated_operator_class=_PySparkDecoratedDatahubOperator
+)
+"""Makes a task of a function that gets a Spark session, as ``@task.pyspark`` does:
+``@task.pyspark_lineage``.
 
-def pyspark_lineage_task(
-    python_callable: Callable[..., Any] | None = None,
-    multiple_outputs: bool | None = None,
-    **kwargs: Any,
-) -> TaskDecorator:
-    """Make a task of a function that gets a Spark session, as ``@task.pyspark`` does:
-    ``@task.pyspark_lineage``.
-
-    It takes the arguments of ``@task.pyspark`` and of :class:`SparkLineageOperator`. The session
-    starts in the task's process, or on the Spark Connect server of a connection, whose events
-    ``connect_events`` names.
-    """
-    return task_decorator_factory(
-        python_callable=python_callable,
-        multiple_outputs=multiple_outputs,
-        decorated_operator_class=_PySparkDecoratedDatahubOperator,
-        **kwargs,
-    )
+It takes the arguments of ``@task.pyspark`` and of :class:`SparkLineageOperator`. The session starts
+in the task's process, or on the Spark Connect server of a connection, whose events
+``connect_events`` names.
+"""
 
 
 @contextmanager
@@ -123,7 +106,11 @@ def spark_lineage(**options: Any) -> Iterator[None]:
     if unknown := sorted(options.keys() - set(SparkLineageOperator.lineage_fields)):
         raise TypeError(f"spark_lineage() has no option {unknown[0]!r}")
     lineage = TaskLineage(
-        get_current_context(), lambda: options, _ChildLauncher, logging.getLogger(__name__)
+        get_current_context(),
+        lambda: options,
+        _ChildLauncher,
+        logging.getLogger(__name__),
+        hooks.AirflowServices(),
     )
     with lineage.around():
         yield

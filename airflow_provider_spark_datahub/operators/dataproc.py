@@ -24,7 +24,7 @@ from airflow_provider_spark_datahub.operators.service_request import (
     mapping,
 )
 
-_KINDS = ("pyspark", "spark", "spark_sql", "spark_r")
+_LANGUAGES = ("pyspark", "spark", "spark_sql", "spark_r")
 _JARS = "jar_file_uris"
 _FILES = ("main_python_file_uri", "main_jar_file_uri")
 
@@ -34,80 +34,59 @@ def _fields(message: Any) -> dict[str, Any]:
     return dict(message) if isinstance(message, Mapping) else type(message).to_dict(message)
 
 
-def _spark(message: Mapping[str, Any], suffix: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the field of a message that describes what Spark runs, and its fields; ``None`` if it
-    has none.
-    """
-    name = next((f"{kind}_{suffix}" for kind in _KINDS if message.get(f"{kind}_{suffix}")), None)
-    return (name, _fields(message[name])) if name is not None else None
+def _message(document: Document) -> tuple[str, dict[str, Any]]:
+    """Return the kind of a message, ``job`` or ``batch``, and its fields."""
+    [(kind, message)] = document.items()
+    return kind, _fields(message)
 
 
-def _submission(spark: Mapping[str, Any], properties: Any) -> capture.Submission:
-    application = next((spark[name] for name in _FILES if spark.get(name)), None)
-    return capture.Submission(
-        properties={**mapping(properties)}, jars=joined(spark.get(_JARS)), application=application
-    )
+def _spark_field(kind: str, message: Mapping[str, Any]) -> str:
+    """Return the name of the field that describes what Spark runs; empty if there is none."""
+    names = (f"{language}_{kind}" for language in _LANGUAGES)
+    return next((name for name in names if message.get(name)), "")
 
 
-def _with_jars(spark: Mapping[str, Any], submission: capture.Submission) -> dict[str, Any]:
-    return (
-        {**spark, _JARS: [*capture.split_list(submission.jars)]} if submission.jars else {**spark}
-    )
+def _properties_field(kind: str, spark_field: str) -> str:
+    """Return the name of the field with the Spark properties."""
+    return "runtime_config" if kind == "batch" else spark_field
 
 
-def _read_job(document: Document) -> list[capture.Submission]:
-    found = _spark(_fields(document["job"]), "job")
-    return [_submission(found[1], found[1].get("properties"))] if found is not None else []
-
-
-def _write_job(document: Document, submissions: Sequence[capture.Submission]) -> dict[str, Any]:
-    job = _fields(document["job"])
-    [submission], found = submissions, _spark(job, "job")
-    if found is None:
-        return {}
-    return {
-        "job": {
-            **job,
-            found[0]: {
-                **_with_jars(found[1], submission),
-                "properties": dict(submission.properties),
-            },
-        }
-    }
-
-
-def _runtime(batch: Mapping[str, Any]) -> dict[str, Any]:
-    return _fields(batch.get("runtime_config") or {})
-
-
-def _read_batch(document: Document) -> list[capture.Submission]:
-    """Return a batch as a submission.
-
-    :raises InjectionError: if the service sets the place of its event log, for a history server.
-    """
-    batch = _fields(document["batch"])
-    found, properties = _spark(batch, "batch"), _runtime(batch).get("properties")
-    peripherals = _fields(
-        _fields(batch.get("environment_config") or {}).get("peripherals_config") or {}
-    )
+def _refuse_history_server(message: Mapping[str, Any], properties: Mapping[str, Any]) -> None:
+    """Raise InjectionError if the service sets the place of its event log, for a history server."""
+    environment = _fields(message.get("environment_config") or {})
+    peripherals = _fields(environment.get("peripherals_config") or {})
     server = _fields(peripherals.get("spark_history_server_config") or {}).get("dataproc_cluster")
-    if server and "spark.eventLog.dir" not in mapping(properties):
+    if server and "spark.eventLog.dir" not in properties:
         raise capture.InjectionError(
             f"the batch logs for the history server {server}, and where is not known here: name the place in "
             "spark.eventLog.dir, with spark.eventLog.enabled=true"
         )
-    return [_submission(found[1], properties)] if found is not None else []
 
 
-def _write_batch(document: Document, submissions: Sequence[capture.Submission]) -> dict[str, Any]:
-    batch = _fields(document["batch"])
-    [submission], found = submissions, _spark(batch, "batch")
-    if found is None:
-        return {}
-    runtime = {**_runtime(batch), "properties": dict(submission.properties)}
-    return {
-        "batch": {**batch, found[0]: _with_jars(found[1], submission), "runtime_config": runtime}
-    }
+def _read(document: Document) -> list[capture.Submission]:
+    kind, message = _message(document)
+    spark_field = _spark_field(kind, message)
+    if not spark_field:
+        return []
+    spark = _fields(message[spark_field])
+    place = _fields(message.get(_properties_field(kind, spark_field)) or {})
+    properties = {**mapping(place.get("properties"))}
+    _refuse_history_server(message, properties)
+    application = next((spark[name] for name in _FILES if spark.get(name)), None)
+    return [capture.Submission(properties, joined(spark.get(_JARS)), application=application)]
+
+
+def _write(document: Document, submissions: Sequence[capture.Submission]) -> dict[str, Any]:
+    [submission] = submissions
+    kind, message = _message(document)
+    spark_field = _spark_field(kind, message)
+    if submission.jars:
+        jars = [*capture.split_list(submission.jars)]
+        message[spark_field] = {**_fields(message[spark_field]), _JARS: jars}
+    place = _properties_field(kind, spark_field)
+    properties = dict(submission.properties)
+    message[place] = {**_fields(message.get(place) or {}), "properties": properties}
+    return {kind: message}
 
 
 class DataprocSubmitJobDatahubOperator(ServiceRequestOperator, DataprocSubmitJobOperator):
@@ -115,8 +94,8 @@ class DataprocSubmitJobDatahubOperator(ServiceRequestOperator, DataprocSubmitJob
 
     spark_request = SparkRequest(
         document=attributes("job"),
-        read=_read_job,
-        write=_write_job,
+        read=_read,
+        write=_write,
         waits=lambda operator: not operator.asynchronous,
         how_to_wait="asynchronous=False",
         store_scheme="gs",
@@ -132,6 +111,4 @@ class DataprocCreateBatchDatahubOperator(ServiceRequestOperator, DataprocCreateB
     spark_request = replace(
         DataprocSubmitJobDatahubOperator.spark_request,
         document=attributes("batch"),
-        read=_read_batch,
-        write=_write_batch,
     )

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
+from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, Context
 
 from airflow_provider_spark_datahub import hooks, task
 from airflow_provider_spark_datahub.delivery import outbox as outboxes
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
 
 
 class DeliverLineageOperator(BaseOperator):

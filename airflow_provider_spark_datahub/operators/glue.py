@@ -75,12 +75,11 @@ def _write(document: Document, submissions: Sequence[capture.Submission]) -> dic
     """Return the arguments that make another submission."""
     [submission], [before] = submissions, _read(document)
     own = _properties({**document["defaults"], **document["script_args"]})
-    changed = {
-        name: value for name, value in submission.properties.items() if own.get(name) != value
-    }
     # The job's own log is not one of its properties.
     changed = {
-        name: value for name, value in changed.items() if before.properties.get(name) != value
+        name: value
+        for name, value in submission.properties.items()
+        if before.properties.get(name) != value
     }
     for name, value in changed.items():
         if len(str(value).split()) != 1:
@@ -115,9 +114,7 @@ class GlueJobDatahubOperator(ServiceRequestOperator, GlueJobOperator):
         state.
         """
         found: str | None = super()._find_previous_job_run(context, task_uuid)
-        lineage = self._task_lineage
-        if found is not None and lineage is not None and (attempt := lineage.attempt) is not None:
-            lineage.guarded(
-                "reconnecting", lambda: attempt.reconnect_to(context["ti"].try_number - 1)
-            )
+        if found is not None:
+            number = context["ti"].try_number - 1
+            self._guarded("reconnecting", lambda attempt: attempt.reconnect_to(number))
         return found

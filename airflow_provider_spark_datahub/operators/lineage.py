@@ -10,12 +10,13 @@ import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, signature
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow.providers.common.compat.sdk import AssetAlias, BaseOperator
+from airflow.providers.common.compat.sdk import AssetAlias, BaseOperator, Context
 
 from airflow_provider_spark_datahub import hooks, task
 from airflow_provider_spark_datahub.operators import task_lineage
@@ -24,8 +25,6 @@ from airflow_provider_spark_datahub.task import ARGUMENTS, OPTIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_spark_datahub.capture import ParentRun, SparkSubmit, Submission
 
@@ -48,15 +47,15 @@ def swapped(operator: Any, **values: object) -> Iterator[None]:
         vars(operator).update(users)
 
 
+@dataclass
 class SubmissionLauncher(ABC):
     """Launcher of one Spark job by a call that has Spark properties, such as ``spark-submit``."""
 
     process: ClassVar[str] = "_submit_sp"
     """Attribute of the operator's hook with the process of the call, if it is a local one."""
 
-    def __init__(self, operator: Any, context: Context) -> None:
-        self._operator = operator
-        self._context = context
+    _operator: Any
+    _context: Context
 
     @abstractmethod
     def submissions(self) -> Sequence[Submission]:
@@ -281,14 +280,26 @@ class SparkLineageOperator(BaseOperator):
             options,
             launcher,
             self.log,
+            self._services or hooks.AirflowServices(),
             before=before,
             by_policy=self.lineage_by_policy,
-            services=self._services,
         )
 
     def _lineage_arguments(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 (the policy renders them)
         """Return the options that the task gives, and its switch ``enabled``."""
         return {name: getattr(self, name, None) for name in self.lineage_fields}
+
+    def _guarded(
+        self,
+        doing: str,
+        step: Callable[[task.AttemptLineage], object],
+        *,
+        costs_lineage: bool = True,
+    ) -> None:
+        """Call a step of lineage with the attempt, if the task has lineage (:meth:`.guarded`)."""
+        lineage = self._task_lineage
+        if lineage is not None and (attempt := lineage.attempt) is not None:
+            lineage.guarded(doing, partial(step, attempt), costs_lineage=costs_lineage)
 
     def settle_lineage(
         self, context: Context, state: task_lineage.AirflowState, error: object = None
@@ -379,8 +390,7 @@ class ResumableLineageOperator(SparkLineageOperator):
         if self._knows_its_job:
             return
         self._knows_its_job = True
-        lineage = self._task_lineage
-        if lineage is not None and (attempt := lineage.attempt) is not None:
-            lineage.guarded(
-                "reconnecting", lambda: attempt.reconnect(lineage.remembered(_SUBMITTED))
+        if (lineage := self._task_lineage) is not None:
+            self._guarded(
+                "reconnecting", lambda attempt: attempt.reconnect(lineage.remembered(_SUBMITTED))
             )

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-from airflow.providers.common.compat.sdk import AirflowException
+from airflow.providers.common.compat.sdk import AirflowException, Context
 
 from airflow_provider_spark_datahub import capture, task
 from airflow_provider_spark_datahub.operators.lineage import (
@@ -20,9 +20,6 @@ from airflow_provider_spark_datahub.operators.lineage import (
     SubmissionLauncher,
     conf_with_airflows_transport,
 )
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
 
 Document: TypeAlias = Mapping[str, Any]
 """Request of a service: the values of the operator's attributes that make it, by name. It is never
@@ -94,14 +91,11 @@ class ServiceRequestOperator(ResumableLineageOperator):
         return _RequestLauncher(self, context, request)
 
 
+@dataclass
 class _RequestLauncher(SubmissionLauncher):
     """Launcher of Spark jobs by a request."""
 
-    def __init__(
-        self, operator: ServiceRequestOperator, context: Context, request: SparkRequest
-    ) -> None:
-        super().__init__(operator, context)
-        self._request = request
+    _request: SparkRequest
 
     @cached_property
     def _document(self) -> Document:

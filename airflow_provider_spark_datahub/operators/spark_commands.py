@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_jdbc import SparkJDBCOperator
 from airflow.providers.apache.spark.operators.spark_pipelines import SparkPipelinesOperator
 from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
-from airflow.providers.common.compat.sdk import AirflowException
+from airflow.providers.common.compat.sdk import AirflowException, Context
 
 from airflow_provider_spark_datahub import capture, hooks, task
 from airflow_provider_spark_datahub.operators.child_spark import ChildSparkOperator
@@ -26,9 +26,6 @@ from airflow_provider_spark_datahub.operators.spark_submit import (
     SparkSubmitDatahubOperator,
     connection_extra,
 )
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
 
 
 class SparkJDBCDatahubOperator(SparkSubmitDatahubOperator, SparkJDBCOperator):

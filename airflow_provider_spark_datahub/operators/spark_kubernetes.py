@@ -125,9 +125,9 @@ class SparkKubernetesDatahubOperator(ServiceRequestOperator, SparkKubernetesOper
         The other arguments depend on the provider's version; the first versions have none.
         """
         pod = super().find_spark_job(context, *args, **kwargs)
-        lineage = self._task_lineage
-        if pod is not None and lineage is not None and (attempt := lineage.attempt) is not None:
-            lineage.guarded(
-                "reconnecting", lambda: attempt.reconnect_to(int(pod.metadata.labels["try_number"]))
+        if pod is not None:
+            self._guarded(
+                "reconnecting",
+                lambda attempt: attempt.reconnect_to(int(pod.metadata.labels["try_number"])),
             )
         return pod

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.providers.common.compat.sdk import AirflowNotFoundException
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, Context
 
 from airflow_provider_spark_datahub import capture, hooks, task
 from airflow_provider_spark_datahub.operators.lineage import (
@@ -20,7 +20,6 @@ from airflow_provider_spark_datahub.operators.lineage import (
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.providers.common.compat.sdk import Context
 
 
 _OTHER_ARGUMENTS = ("application", "application_args", "files", "py_files", "_archives")
@@ -38,9 +37,7 @@ class SparkSubmitDatahubOperator(ResumableLineageOperator, SparkSubmitOperator):
 
     def _get_hook(self) -> Any:
         hook = super()._get_hook()
-        if self._task_lineage is not None and (attempt := self._task_lineage.attempt) is not None:
-            watch = partial(_watch_output, hook, attempt.driver_output.watched)
-            self._task_lineage.guarded("watching", watch, costs_lineage=False)
+        self._guarded("watching", partial(_watch_output, hook), costs_lineage=False)
         return hook
 
 
@@ -111,11 +108,11 @@ def connection_extra(conn_id: str) -> dict[str, Any]:
         raise capture.InjectionError(f"Airflow did not answer: {error}") from error
 
 
-def _watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
-    """Let ``watched`` see the lines that ``spark-submit`` prints, as they pass."""
+def _watch_output(hook: SparkSubmitHook, attempt: task.AttemptLineage) -> None:
+    """Let the attempt see the lines that ``spark-submit`` prints, as they pass."""
     read = hook._process_spark_submit_log
 
     def read_watched(itr: Iterator[Any]) -> None:
-        read(watched(itr))
+        read(attempt.driver_output.watched(itr))
 
     hook._process_spark_submit_log = read_watched  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -23,6 +23,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowSkipException,
     AirflowTaskTimeout,
+    Context,
     DownstreamTasksSkipped,
     TaskDeferred,
 )
@@ -33,8 +34,6 @@ from airflow_provider_spark_datahub.foundation.memory import gc_paused
 from airflow_provider_spark_datahub.foundation.text import printable
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
 
 T = TypeVar("T")
@@ -62,6 +61,7 @@ class LineagePendingError(AirflowException):
     """
 
 
+@dataclass
 class TaskLineage:
     """Lineage of one execution of a task: before, during and after its Spark job.
 
@@ -71,10 +71,10 @@ class TaskLineage:
         name; ``None`` for the configured value.
     :param find_launcher: returns the launcher of this execution; called if lineage is switched on.
     :param log: the task's logger.
+    :param services: Airflow's, which may have been asked before, e.g. for the options.
     :param before: jobs of earlier calls in the same attempt, to whose lineage this call's is added.
     :param by_policy: the task has lineage by ``[spark_datahub] auto``; it may have nothing to do
         with Spark.
-    :param services: Airflow's, asked before, e.g. for the options.
     :ivar attempt: the attempt until its submit; ``None`` before :meth:`run`, and if lineage is
         switched off.
     :ivar ended: the attempt after its job; ``None`` before.
@@ -82,31 +82,20 @@ class TaskLineage:
         task.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        find_options: Callable[[], Mapping[str, Any]],
-        find_launcher: Callable[[], task.Launcher],
-        log: Any,
-        *,
-        before: Sequence[conversion.JobLineage] | None = None,
-        by_policy: bool = False,
-        services: hooks.AirflowServices | None = None,
-    ) -> None:
-        self._context = context
-        self._by_policy = by_policy
-        self._find_options = find_options
-        self._find_launcher = find_launcher
-        self._log = log
-        self._before = before
-        self._services = services or hooks.AirflowServices()
-        self._airflow: hooks.AttemptContext | None = None
-        self._launcher: task.Launcher | None = None
-        self._problem: str | None = None
-        self._running: task.RunningAttempt | None = None
-        self.attempt: task.AttemptLineage | None = None
-        self.ended: task.EndedAttempt | None = None
-        self.killed_at: float | None = None
+    _context: Context
+    _find_options: Callable[[], Mapping[str, Any]]
+    _find_launcher: Callable[[], task.Launcher]
+    _log: Any
+    services: hooks.AirflowServices
+    before: Sequence[conversion.JobLineage] | None = None
+    by_policy: bool = False
+    _airflow: hooks.AttemptContext | None = None
+    _launcher: task.Launcher | None = None
+    _problem: str | None = None
+    _running: task.RunningAttempt | None = None
+    attempt: task.AttemptLineage | None = None
+    ended: task.EndedAttempt | None = None
+    killed_at: float | None = None
 
     def is_of(self, context: Context) -> bool:
         """Return whether a context belongs to the same attempt."""
@@ -201,9 +190,7 @@ class TaskLineage:
     def mark_killed(self) -> None:
         """Record that Airflow kills the task now."""
         self.killed_at = time.monotonic()
-        self._services.ends = Deadline(
-            self.killed_at + _KILL_SECONDS + 0.5
-        )  # the report comes last
+        self.services.ends = Deadline(self.killed_at + _KILL_SECONDS + 0.5)  # the report comes last
         if self.attempt is not None:
             self.attempt.driver_output.mark_killed()
 
@@ -287,7 +274,7 @@ class TaskLineage:
             self.guarded("reporting", partial(self._report, report))
 
     def _report(self, report: task.LineageReport) -> bool:
-        if self._by_policy and not report.started_spark and report.is_complete:
+        if self.by_policy and not report.started_spark and report.is_complete:
             self._log.debug("The task started no Spark.")
             return True
         sentence = printable(report.sentence)
@@ -307,11 +294,11 @@ class TaskLineage:
         for gap in report.gaps:
             self._log.info("Lineage: %s", printable(gap))
         ti = self._context["ti"]
-        self._services.ask(
+        self.services.ask(
             "metrics", lambda: hooks.count_attempt(report, ti.dag_id, ti.task_id), None
         )
-        report.warnings += self._services.problems  # already in the log
-        self._services.ask(
+        report.warnings += self.services.problems  # already in the log
+        self.services.ask(
             "XCom, for this report", lambda: ti.xcom_push(task.XCOM_KEY, report.to_obj()), None
         )
         return True
@@ -365,13 +352,13 @@ class TaskLineage:
         obj, state = self.guarded("remembering", value), self._context.get("task_state_store")
         if obj is None or state is None:
             return obj is not None
-        return self._services.ask(_STATE_STORE, partial(state.set, key, obj), False) is not False
+        return self.services.ask(_STATE_STORE, partial(state.set, key, obj), False) is not False
 
     def remembered(self, key: str) -> object:
         """Return the value that an earlier attempt kept; ``None`` if there is none."""
         state = self._context.get("task_state_store")
         return (
-            self._services.ask(_STATE_STORE, lambda: state.get(key), None)
+            self.services.ask(_STATE_STORE, lambda: state.get(key), None)
             if state is not None
             else None
         )
@@ -394,17 +381,17 @@ class TaskLineage:
         options = configured.resolve(**given)
         for note in options.notes:
             self._log.info("Lineage option %s", note)
-        airflow = self._airflow = hooks.AttemptContext(self._context, self._services)
+        airflow = self._airflow = hooks.AttemptContext(self._context, self.services)
         connections = hooks.airflow_connections(
-            partial(hooks.final_result, self._services, self._context["ti"])
+            partial(hooks.final_result, self.services, self._context["ti"])
         )
         self.attempt = task.AttemptLineage(
-            options, airflow.attempt(), connections, airflow.ti_id, self._before
+            options, airflow.attempt(), connections, airflow.ti_id, self.before
         )
         self.attempt.report.warnings += [
             f"{problem}; it is left out" for problem in options.problems
         ]
-        if self._before is not None:
+        if self.before is not None:
             self.attempt.report.warnings.append(_REPEATED)
         if problem := self.attempt.delivery.sink_problem:
             self._log.info("Lineage will stay in the outbox: %s", problem)
@@ -413,7 +400,7 @@ class TaskLineage:
         )
         # The first job of the first attempt would only learn, by a 404 each, that nothing is
         # remembered.
-        may_know = self.attempt.task_attempt.key.try_number > 1 or self._before is not None
+        may_know = self.attempt.task_attempt.key.try_number > 1 or self.before is not None
         self.attempt.avoid_failed_listener(self.remembered(_LISTENER_FAILED) if may_know else None)
         return self.attempt.earlier.to_deliver(self.remembered(_AWAITS_RETRY) if may_know else None)
 
@@ -489,7 +476,7 @@ class TaskLineage:
                 attempt.task_attempt.urn,
                 ended.written,
                 attempt.report,
-                self._services,
+                self.services,
             )
             self.guarded("emitting assets of", partial(hooks.emit_assets, *given))
         reported = self._report(report)

@@ -24,10 +24,10 @@ from airflow.listeners import hookimpl
 
 from airflow_provider_spark_datahub import conversion, delivery, hooks, task
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.memory import grouped
 from airflow_provider_spark_datahub.foundation.text import counted
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
     from airflow_provider_spark_datahub.delivery.outbox import (
         EdgeRecord,
         EdgeRecords,
@@ -57,6 +57,7 @@ further ones.
 """
 
 
+@dataclass
 class _WorkThread:
     """Thread that calls one step after the other, and exists only while there are steps to call.
 
@@ -66,10 +67,11 @@ class _WorkThread:
     :param backlog: number of steps that may wait; ``None`` for no limit.
     """
 
-    def __init__(self, name: str, *, daemon: bool, backlog: int | None = None) -> None:
-        self._name = name
-        self._daemon = daemon
-        self._backlog = backlog
+    name: str
+    daemon: bool
+    backlog: int | None = None
+
+    def __post_init__(self) -> None:
         self._reset()
         os.register_at_fork(after_in_child=self._reset)
 
@@ -81,12 +83,12 @@ class _WorkThread:
     def submit(self, step: Callable[[], object]) -> bool:
         """Queue a step that does not raise; return False if the backlog is full."""
         with self._lock:
-            if self._backlog is not None and len(self._steps) >= self._backlog:
+            if self.backlog is not None and len(self._steps) >= self.backlog:
                 return False
             self._steps.append(step)
             if self._thread is not None and self._thread.is_alive():
                 return True
-            thread = threading.Thread(target=self._run, name=self._name, daemon=self._daemon)
+            thread = threading.Thread(target=self._run, name=self.name, daemon=self.daemon)
             with suppress(
                 RuntimeError
             ):  # from Python 3.12 on, a process that ends starts no thread
@@ -161,13 +163,6 @@ def _settle(previous_state: Any, task_instance: Any, state: str, error: Any = No
         _guarded(problem, lambda: settle(task_instance.get_template_context(), state, error))
 
 
-_RESULTS: dict[str, AttemptResult] = {
-    "success": "SUCCESS",
-    "failed": "FAILURE",
-    "skipped": "SKIPPED",
-}
-
-
 def _report_set_state(ti: Any, state: str) -> None:
     """Report the state that a user set for a task run in Airflow's UI or API."""
     from airflow.models.serialized_dag import SerializedDagModel
@@ -182,9 +177,7 @@ def _report_set_state(ti: Any, state: str) -> None:
         # A task that never started has no run in DataHub, and DataHub's own plugin reports set
         # states itself.
         return
-    attempt = hooks.ended_attempt(
-        ti, dag, round(pendulum.now("UTC").timestamp() * 1000), _RESULTS[state]
-    )
+    attempt = hooks.ended_attempt(ti, dag, round(pendulum.now("UTC").timestamp() * 1000), state)
     for connection in connections:
         _submit(_End(connection, attempt.key, attempt.end_events()))
 
@@ -234,9 +227,7 @@ def _submit_ends_by_policy(dag: Any, key: AttemptKey, proposals: list[conversion
 
 def _submit_ends(dag: Any, key: AttemptKey, proposals: list[conversion.Proposal]) -> None:
     """Submit the end of a DAG run for each connection of the DAG's tasks."""
-    tasks: dict[str, list[str]] = {}
-    for connection, task_id in _connections(dag):
-        tasks.setdefault(connection, []).append(task_id)
+    tasks = grouped(_connections(dag))
     made = counted(len(proposals), "proposal")
     log.debug("DAG run %s of %s ended: %s for %s", key.run_id, key.dag_id, made, sorted(tasks))
     for connection, task_ids in sorted(tasks.items()):

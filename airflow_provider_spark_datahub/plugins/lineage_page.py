@@ -31,6 +31,7 @@ from airflow_provider_spark_datahub import visualization
 from airflow_provider_spark_datahub.conversion import json_lines
 from airflow_provider_spark_datahub.delivery.outbox import AttemptRecord
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
+from airflow_provider_spark_datahub.foundation.memory import grouped
 from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.hooks import LineageSource, Scope, TaskReport
 
@@ -313,9 +314,7 @@ def _runs(
     reports: Iterable[TaskReport], records: Iterable[AttemptRecord], settled: _Settled
 ) -> list[_Run]:
     """Return the runs, newest first."""
-    undelivered: dict[str, list[AttemptRecord]] = {}
-    for record in records:
-        undelivered.setdefault(record.key.instance, []).append(record)
+    undelivered = grouped((record.key.instance, record) for record in records)
     reported = {report.key.instance: report for report in reports}
     runs: dict[tuple[str, str], _Run] = {}
     for instance in reported.keys() | undelivered.keys():
@@ -434,9 +433,7 @@ def _attempt_rows(
     settled: _Settled, scope: Scope,
 ) -> list[visualization.AttemptRow]:  # fmt: skip
     """Return a row for each attempt: those that need somebody first, then the newest."""
-    by_attempt: dict[AttemptKey, list[AttemptRecord]] = {}
-    for record in records:
-        by_attempt.setdefault(record.key, []).append(record)
+    by_attempt = grouped((record.key, record) for record in records)
     begun = [
         *by_attempt,
         *(key for key, state in airflow.items() if state not in ("scheduled", "queued")),

@@ -47,7 +47,7 @@ from airflow_provider_spark_datahub.foundation.files import (
 )
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.earlier import EarlierAttempts
-from airflow_provider_spark_datahub.task.options import NAMESPACE
+from airflow_provider_spark_datahub.task.options import NAMESPACE, Connections, LineageOptions
 from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.spark_event_log import EMPTY_LOG, SparkEventLog
 from airflow_provider_spark_datahub.task.submitted import (
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from airflow_provider_spark_datahub.capture import ChildInjection, ClassArchive, JarChoice
     from airflow_provider_spark_datahub.conversion import JobLineage, LineageSettings
     from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
-    from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow_provider_spark_datahub.capture import Outcome
+from airflow_provider_spark_datahub.capture import CollectionReport, Outcome
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, OutageNotes, Rejection
 from airflow_provider_spark_datahub.delivery.outbox import (
     EdgeRecord,
@@ -38,7 +39,6 @@ from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 
 if TYPE_CHECKING:
-    from airflow_provider_spark_datahub.capture import CollectionReport
     from airflow_provider_spark_datahub.conversion import JobLineage, Proposal
     from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
@@ -65,25 +65,21 @@ _LEASE_MARGIN = 30.0
 """Seconds that the lease outlasts the delivery, to record its outcome."""
 
 
+@dataclass
 class TaskDelivery:
     """Delivery of one attempt, which fills in the counts and reasons of its report."""
 
-    def __init__(
-        self,
-        options: LineageOptions,
-        key: AttemptKey,
-        connections: Connections,
-        report: LineageReport,
-    ) -> None:
-        self._options = options
-        self._key = key
-        self._connections = connections
-        self._sink, self.sink_problem = connections.open_sink(options.connection)
-        self._report = report
-        self._entry: Entry | None = None
-        self._is_kept = False
-        """Whether the entry is in the outbox."""
-        self._lease: Lease | None = None
+    _options: LineageOptions
+    _key: AttemptKey
+    _connections: Connections
+    _report: LineageReport
+    _entry: Entry | None = None
+    _is_kept: bool = False
+    """Whether the entry is in the outbox."""
+    _lease: Lease | None = None
+
+    def __post_init__(self) -> None:
+        self._sink, self.sink_problem = self._connections.open_sink(self._options.connection)
 
     def page_of(self, urn: str) -> str:
         """Return the address of a run or job in DataHub's UI; empty if the address of the UI is not

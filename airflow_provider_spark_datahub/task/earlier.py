@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,12 +18,11 @@ import msgspec
 
 from airflow_provider_spark_datahub.capture import remove_abandoned_properties
 from airflow_provider_spark_datahub.delivery import Deadline
-from airflow_provider_spark_datahub.delivery.outbox import ListenerFailures, Outbox
+from airflow_provider_spark_datahub.delivery.outbox import Entry, ListenerFailures, Outbox
 from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import WrittenDataset
-    from airflow_provider_spark_datahub.delivery.outbox import Entry
     from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
     from airflow_provider_spark_datahub.task.options import Connections, LineageOptions
 
@@ -50,6 +50,7 @@ class SucceededAttempt(NamedTuple):
     written: Sequence[WrittenDataset]
 
 
+@dataclass
 class EarlierAttempts:
     """What the earlier attempts of a task run left in the outbox, and what this one leaves to later
     ones.
@@ -58,19 +59,11 @@ class EarlierAttempts:
     :param warnings: of the attempt's report.
     """
 
-    def __init__(
-        self,
-        options: LineageOptions,
-        key: AttemptKey,
-        run_start_ms: int,
-        connections: Connections,
-        warnings: list[str],
-    ) -> None:
-        self._options = options
-        self._key = key
-        self._run_start_ms = run_start_ms
-        self._connections = connections
-        self._warnings = warnings
+    _options: LineageOptions
+    _key: AttemptKey
+    _run_start_ms: int
+    _connections: Connections
+    _warnings: list[str]
 
     @cached_property
     def _outbox(self) -> Outbox:

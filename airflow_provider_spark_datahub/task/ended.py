@@ -19,7 +19,7 @@ from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.outbox import EdgeRecord
 from airflow_provider_spark_datahub.foundation.memory import gc_paused
 from airflow_provider_spark_datahub.foundation.text import counted
-from airflow_provider_spark_datahub.task.attempt import LAST_LINE_CHARS
+from airflow_provider_spark_datahub.task.attempt import LAST_LINE_CHARS, AttemptLineage
 from airflow_provider_spark_datahub.task.delivery import TaskDelivery
 from airflow_provider_spark_datahub.task.job_events import JobEvents
 from airflow_provider_spark_datahub.task.report import LineageReport
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         WrittenDataset,
     )
     from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
-    from airflow_provider_spark_datahub.task.attempt import AttemptLineage
     from airflow_provider_spark_datahub.task.earlier import SucceededAttempt
     from airflow_provider_spark_datahub.task.running import RunningAttempt
     from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
@@ -71,6 +70,7 @@ class AttemptEnd:
     submitted: bool = True
 
 
+@dataclass
 class EndedAttempt:
     """One attempt after its job.
 
@@ -81,18 +81,17 @@ class EndedAttempt:
         attempt's job.
     """
 
-    def __init__(
-        self, lineage: AttemptLineage, end: AttemptEnd, running: RunningAttempt | None = None
-    ) -> None:
-        self._lineage = lineage
-        self._running = running
-        self._attempt = lineage.task_attempt.ended(end.end_ms, end.result)
+    _lineage: AttemptLineage
+    end: AttemptEnd
+    _running: RunningAttempt | None = None
+    conversion: Conversion | None = None
+    written: Sequence[WrittenDataset] = ()
+    _names_all_edges: bool = False
+
+    def __post_init__(self) -> None:
+        self._attempt = self._lineage.task_attempt.ended(self.end.end_ms, self.end.result)
         self._started = time.monotonic()
-        self._deadline = Deadline.after(end.seconds)
-        self._names_all_edges = False
-        self.end = end
-        self.conversion: Conversion | None = None
-        self.written: Sequence[WrittenDataset] = ()
+        self._deadline = Deadline.after(self.end.seconds)
 
     def finish(self) -> LineageReport:
         """Collect, convert and deliver everything, within the time of the end."""

@@ -251,9 +251,20 @@ class LineageConfiguration:
             connect_events=Path(file).expanduser() if (file := text("connect_events")) else None,
             outbox_location=self.outbox_location(arguments.get("outbox_location")),
             outbox_limits=self.outbox_limits() if any(map(self.read, _LIMITS)) else None,
-            timeout=self._timeout(arguments.get("lineage_timeout")),
+            timeout=self._seconds(
+                arguments,
+                "lineage_timeout",
+                lambda seconds: 0 < seconds < _DAY_SECONDS,
+                "more than 0 and less than a day",
+            ),
             openlineage_jar=text("openlineage_jar"),
-            emit_periodically=self._period(arguments.get("emit_periodically")),
+            emit_periodically=self._seconds(
+                arguments,
+                "emit_periodically",
+                lambda seconds: seconds == 0 or 1 <= seconds < _DAY_SECONDS,
+                "from 1 to less than a day, or 0 for never",
+            )
+            or None,
             capture=self._one_of(_CaptureMode, "capture", arguments),
             class_archives=folder if is_folder(folder := self.class_archives) else None,
             event_log_connection=self._event_log_connection(events),
@@ -268,25 +279,20 @@ class LineageConfiguration:
         """Folder of the archives of Java classes, which ``spark-datahub warm`` makes."""
         return self.home / "classes"
 
-    def _timeout(self, argument: float | str | None) -> float:
-        given = argument if argument is not None else self._text("lineage_timeout")
-        timeout = _number(given)
-        if not 0 < timeout < _DAY_SECONDS:
-            raise OptionError(
-                "lineage_timeout",
-                f"lineage_timeout is {given!r}, want seconds, more than 0 and less than a day",
-            )
-        return timeout
-
-    def _period(self, argument: float | str | None) -> float | None:
-        given = argument if argument is not None else self._text("emit_periodically")
-        period = _number(given)
-        if not (period == 0 or 1 <= period < _DAY_SECONDS):
-            raise OptionError(
-                "emit_periodically",
-                f"emit_periodically is {given!r}, want seconds, from 1 to less than a day, or 0 for never",
-            )
-        return period or None
+    def _seconds(
+        self,
+        arguments: Mapping[str, Any],
+        option: str,
+        is_valid: Callable[[float], bool],
+        wanted: str,
+    ) -> float:
+        """Return the seconds of an option: the argument's, also 0, else the configured ones."""
+        argument = arguments.get(option)
+        given = self._text(option) if argument is None else argument
+        seconds = _number(given)
+        if not is_valid(seconds):
+            raise OptionError(option, f"{option} is {given!r}, want seconds, {wanted}")
+        return seconds
 
     @property
     def connection_id(self) -> str:

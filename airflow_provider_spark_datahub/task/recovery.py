@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_spark_datahub.capture import EVENT_FILE, EVENT_FOLDER
 from airflow_provider_spark_datahub.conversion import Fingerprint, Use, redact_text, redacted_trace
-from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult
+from airflow_provider_spark_datahub.conversion.run_tree import AttemptResult, TaskAttempt
 from airflow_provider_spark_datahub.delivery import Deadline, step_in_time
 from airflow_provider_spark_datahub.delivery.outbox import (
     EntryFormatError,
@@ -28,7 +28,6 @@ from airflow_provider_spark_datahub.task.submitted import SubmittedJob, Unfinish
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion import JobLineage
-    from airflow_provider_spark_datahub.conversion.run_tree import TaskAttempt
     from airflow_provider_spark_datahub.delivery.outbox import (
         Drain,
         DrainLimits,

@@ -13,6 +13,7 @@ from textwrap import wrap
 from typing import Any
 
 from airflow_provider_spark_datahub.conversion import Diagnostics
+from airflow_provider_spark_datahub.foundation.memory import grouped
 from airflow_provider_spark_datahub.foundation.text import counted
 from airflow_provider_spark_datahub.visualization import model
 from airflow_provider_spark_datahub.visualization.names import (
@@ -181,10 +182,10 @@ class _Names:
             for lineage in job.columns:
                 for column in (lineage.output, *lineage.inputs):
                     self._columns.setdefault(column.dataset, {})[column.path] = None
-            self._columns |= {
-                urn: {} for urn in (*job.inputs, *job.outputs) if urn not in self._columns
-            }
-        self._columns |= {urn: {} for urn in others if urn not in self._columns}
+            for urn in (*job.inputs, *job.outputs):
+                self._columns.setdefault(urn, {})
+        for urn in others:
+            self._columns.setdefault(urn, {})
         self._datasets: dict[str, dict[str, None]] = {}
         self._paths: list[tuple[str, str]] = []
         names = ShortNames(graph.instances)
@@ -385,9 +386,7 @@ def _lines_of_evidence(verb: str, edge: _Edge, indent: str, how: str = "") -> It
 
 
 def _lines_of_queries(queries: Sequence[model.EdgeQuery], indent: str) -> Iterator[str]:
-    by_statement: dict[str, list[str]] = {}
-    for query in queries:
-        by_statement.setdefault(query.statement, []).append(query.run)
+    by_statement = grouped((query.statement, query.run) for query in queries)
     for statement, run_ids in by_statement.items():
         yield from (f"{indent}query {harmless(run_id)}" for run_id in run_ids if run_id)
         width = max(_WIDTH, len(indent) + _LEAST_WIDTH)

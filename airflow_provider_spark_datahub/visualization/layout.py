@@ -12,7 +12,9 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
+
+from airflow_provider_spark_datahub.foundation.memory import grouped
 
 _GAP_BETWEEN_BOXES = 18.0
 _GAP_BETWEEN_LINKS = 14.0
@@ -22,7 +24,6 @@ _ALIGNMENT_SWEEPS = 16
 _STRAIGHT = 8.0
 """Weight of a waypoint compared with that of a box: long links stay straight."""
 _SWEEPS = 12
-_P = TypeVar("_P")
 
 Point = tuple[float, float]
 Size = tuple[float, float]
@@ -55,8 +56,8 @@ def _layer_numbers(boxes: Iterable[str], links: Iterable[Link]) -> dict[str, int
         for source, target in links
     )
     followers, leaders = (
-        _neighbours(forwards),
-        _neighbours((target, source) for source, target in forwards),
+        grouped(forwards),
+        grouped((target, source) for source, target in forwards),
     )
     numbers: dict[str, int] = {}
     for box in reversed(left):
@@ -71,7 +72,7 @@ def _depth_first(boxes: Iterable[str], links: Iterable[Link]) -> tuple[list[str]
     """Return the boxes in the order in which a depth-first search leaves them, and the links that
     close a cycle.
     """
-    followers = _neighbours(links)
+    followers = grouped(links)
     left: dict[str, None] = {}
     open_boxes: set[str] = set()
     closing: set[Link] = set()
@@ -119,13 +120,6 @@ def _crossings(layers: Sequence[Sequence[_Place]], after: _Neighbours) -> int:
             for end in ends:
                 insort(seen, end)
     return count
-
-
-def _neighbours(steps: Iterable[tuple[_P, _P]]) -> dict[_P, list[_P]]:
-    neighbours: dict[_P, list[_P]] = {}
-    for place, neighbour in steps:
-        neighbours.setdefault(place, []).append(neighbour)
-    return neighbours
 
 
 @dataclass(frozen=True)
@@ -196,7 +190,7 @@ class _Part:
     :param sizes: of the boxes; their order decides ties.
     :param links: a link from a box to itself is ignored.
     :ivar layers: boxes and waypoints from left to right, each layer from top to bottom.
-    :ivar chains: for each link, in its own direction, all places from its source to its target.
+    :ivar chains: for each link, all places that it passes, from left to right.
     :ivar steps: the pairs of linked places in neighbouring layers, left place first.
     """
 
@@ -212,20 +206,15 @@ class _Part:
                 _Waypoint(left, number) for number in range(numbers[left] + 1, numbers[right])
             ]
             self.columns.update((place, place.layer) for place in between)
-            chain: tuple[_Place, ...] = (left, *between, right)
-            self.chains[source, target] = chain if left == source else chain[::-1]
+            self.chains[source, target] = left, *between, right
         self.layers: list[list[_Place]] = [[] for _ in range(1 + max(numbers.values(), default=-1))]
         for place, number in self.columns.items():
             self.layers[number].append(place)
         pairs = (pair for chain in self.chains.values() for pair in pairwise(chain))
-        rightwards = (
-            (one, other) if self.columns[one] < self.columns[other] else (other, one)
-            for one, other in pairs
-        )
-        self.steps = list(dict.fromkeys(rightwards))
+        self.steps = list(dict.fromkeys(pairs))
         self.before, self.after = (
-            _neighbours((right, left) for left, right in self.steps),
-            _neighbours(self.steps),
+            grouped((right, left) for left, right in self.steps),
+            grouped(self.steps),
         )
         self.middles: dict[_Place, float] = {}
         self._sort()
@@ -257,7 +246,6 @@ class _Part:
         routes = {}
         for link, chain in self.chains.items():
             points: list[Point] = []
-            rightwards = self.columns[chain[0]] < self.columns[chain[-1]]
             for place in chain:
                 left, y = lefts[self.columns[place]], round(self.middles[place] - top, 1)
                 right = left + (
@@ -265,7 +253,9 @@ class _Part:
                     if isinstance(place, _Waypoint)
                     else self.sizes[place][0]
                 )
-                points += [(left, y), (right, y)] if rightwards else [(right, y), (left, y)]
+                points += [(left, y), (right, y)]
+            if chain[0] != link[0]:
+                points.reverse()
             routes[link] = tuple(points[1:-1])
         return Layout(corners, routes, lefts[-1] + widths[-1], round(bottom - top, 1))
 
@@ -302,7 +292,7 @@ class _Part:
                     for place, offset in zip(layer, offsets, strict=True)
                 }
             )
-        both = _neighbours(
+        both = grouped(
             pair for left, right in self.steps for pair in ((left, right), (right, left))
         )
         for sweep in range(_ALIGNMENT_SWEEPS):

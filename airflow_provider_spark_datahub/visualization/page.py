@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 from jinja2 import Template
 from markupsafe import Markup, escape
 
+from airflow_provider_spark_datahub.foundation.memory import grouped
 from airflow_provider_spark_datahub.visualization.export import read_asset, render_svg, template
 from airflow_provider_spark_datahub.visualization.model import (
     MOST_UPSTREAMS,
@@ -263,8 +264,8 @@ class _Tables:
             for box in network.datasets
             for column in box.columns
         }
-        self.writers: dict[str, list[str]] = {box.key: [] for box in network.datasets}
-        self.readers: dict[str, list[str]] = {box.key: [] for box in network.datasets}
+        self.writers = defaultdict[str, list[str]](list)
+        self.readers = defaultdict[str, list[str]](list)
         for source, target in network.links:
             if network.boxes[source].is_job:
                 self.writers[target].append(network.boxes[source].full)
@@ -305,9 +306,7 @@ class _Tables:
         one of them.
         """
         writers = self.writers[box.key]
-        by_column: dict[str, list[ColumnSource]] = {}
-        for source in sources:
-            by_column.setdefault(source.column, []).append(source)
+        by_column = grouped((source.column, source) for source in sources)
         for key, sources_of_column in by_column.items():
             origins = [
                 (source.statement, source.job if not source.statement else "")

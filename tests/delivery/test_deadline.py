@@ -15,7 +15,7 @@ from tests.patience import HANGS, not_outlasting
 
 def test_a_deadline_counts_down_to_zero() -> None:
     now = [100.0]
-    deadline = Deadline.after(30, clock=lambda: now[0])
+    deadline = Deadline(now[0] + 30, lambda: now[0])
     assert (deadline.remaining(), deadline.expired) == (30.0, False)
     now[0] = 129.5
     assert (deadline.remaining(), deadline.expired) == (0.5, False)

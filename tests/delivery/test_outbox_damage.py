@@ -30,7 +30,6 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     OutboxLimits,
     OutboxRecords,
 )
-from airflow_provider_spark_datahub.delivery.outbox.receipts import _read_receipt
 from tests.delivery.outboxes import MemoryStorage, Recording, key, outbox_at, put
 from tests.delivery.samples import patch, upsert
 
@@ -243,7 +242,7 @@ def test_files_larger_than_the_memory_are_not_read(
     assert sorted(arrived) == sorted(
         text for name, texts in whole.promised.items() if name not in victims for text in texts
     )
-    assert _read_receipt(outbox.storage, whole.kinds["receipt"][0]) is None
+    assert outbox.receipts._read_receipt(whole.kinds["receipt"][0]) is None
     warnings = "\n".join(record.getMessage() for record in caplog.records)
     assert (
         "bytes follow its first line" in warnings

@@ -338,7 +338,7 @@ def test_a_task_does_not_wait_for_a_store_that_hangs(monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_a_step_takes_at_most_half_of_the_remaining_time() -> None:
     storage = ObjectStorage(failing(lambda: time.sleep(3)), "bucket", "s3://bucket")
-    storage.deadline = Deadline.after(1.2, clock=lambda: 0.0)
+    storage.deadline = Deadline(1.2, lambda: 0.0)
     with pytest.raises(TimeoutError, match=r"no answer within 0\.6 s"):
         storage.write("x", [b""])
 

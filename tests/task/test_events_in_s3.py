@@ -162,7 +162,7 @@ def test_the_users_event_log_in_s3_is_found_by_its_mark_or_its_name(one: Try) ->
 
     log = LogObjects(f"s3://events@spark-events/{history}", open_store)
     assert list(EventLog(log, application_ids=[APPLICATION]))
-    found = EventLog(log._replace(since_ms=4_000_000_000_000))
+    found = EventLog(replace(log, since_ms=4_000_000_000_000))
     assert list(found) == [], "all logs were closed long before"
     assert found.logs == []
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .format import FORMAT, EntryFilter, EntryFormatError, EntryName, Folder, Manifest
     from .lease import Lease
     from .processes import is_gone, machine, process_start
-    from .receipts import EdgeRecord, EdgeRecords, Histories, JobRecords, ListenerFailures
+    from .receipts import EdgeRecord, EdgeRecords, Histories, ListenerFailures
     from .storage import LocalStorage, ObjectStorage, OutboxError
 else:
     __getattr__, __dir__ = lazy_exports(__name__)

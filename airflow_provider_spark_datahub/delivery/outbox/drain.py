@@ -318,16 +318,11 @@ class Drain:
         while waiting:
             chunk = self._next_chunk(waiting)
             lease = self._take_lease(chunk)
-            held.update(
-                (group, names)
-                for group, names in chunk.items()
-                if not (lease and group in lease.groups)
-            )
             if lease is not None:
-                left = self._drain_leased(
-                    lease, {group: chunk[group] for group in chunk if group in lease.groups}
-                )
+                free = {group: chunk.pop(group) for group in [*chunk] if group in lease.groups}
+                left = self._drain_leased(lease, free)
                 waiting.extendleft(reversed(left.items()))
+            held |= chunk
         return held
 
     def _next_chunk(self, waiting: deque[tuple[_Group, list[EntryName]]]) -> _Groups:

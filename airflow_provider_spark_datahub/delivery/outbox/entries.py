@@ -114,11 +114,6 @@ class Entry:
         return self.outbox.storage.describe(self.name.path)
 
     @property
-    def size(self) -> int:
-        """How many bytes of it are in memory."""
-        return len(self._stored.lines) if self._stored is not None else 0
-
-    @property
     def age(self) -> float:
         """Seconds since the entry was made."""
         return max(0.0, (self.outbox.storage.now_ms() - self.name.created_ms) / 1000)
@@ -252,8 +247,7 @@ class Entry:
 
     def discard(self) -> None:
         """Remove the entry, since another one or a receipt makes it redundant."""
-        with self._storage_errors():
-            self.outbox.storage.remove(self.name.path)
+        self._remove()
         log.debug("Entry discarded: %s", self)
 
     def _keep_delivered(
@@ -772,6 +766,7 @@ class AttemptRecord:
     failure: str | None = None
 
 
+@dataclass(frozen=True)
 class OutboxRecords:
     """Pending, quarantined and delivered proposals of an outbox, for the pages that show lineage.
 
@@ -782,8 +777,7 @@ class OutboxRecords:
     Methods raise OSError if the outbox cannot be listed.
     """
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
+    _outbox: Outbox
 
     def of(self, keys: Iterable[AttemptKey]) -> list[AttemptRecord]:
         """Return the records of task instances, oldest first; try numbers are ignored."""
@@ -872,12 +866,15 @@ class OutboxRecords:
                 reason for reason in (*(why for why, _ in items), manifest.problem) if reason
             )
         )
-        count, attempt = (
-            len(items) or manifest.pending,
-            (manifest.key, manifest.connection_id, manifest.state),
-        )
         return AttemptRecord(
-            *attempt, manifest.created_ms, count, proposals, reasons, manifest.failure
+            manifest.key,
+            manifest.connection_id,
+            manifest.state,
+            manifest.created_ms,
+            len(items) or manifest.pending,
+            proposals,
+            reasons,
+            manifest.failure,
         )
 
 

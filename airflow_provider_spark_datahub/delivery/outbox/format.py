@@ -437,9 +437,10 @@ class EntryFilter(msgspec.Struct, frozen=True):
     def __call__(self, manifest: Manifest) -> bool:
         """Return whether the entry of this manifest is selected."""
         key = manifest.key
-        return (
-            key.dag_id in (self.dag_ids or (key.dag_id,))
-            and key.run_id in (self.run_ids or (key.run_id,))
-            and key.task_id in (self.task_ids or (key.task_id,))
-            and manifest.connection_id in (self.connection_ids or (manifest.connection_id,))
+        wanted = (
+            (self.dag_ids, key.dag_id),
+            (self.run_ids, key.run_id),
+            (self.task_ids, key.task_id),
+            (self.connection_ids, manifest.connection_id),
         )
+        return all(not ids or own in ids for ids, own in wanted)

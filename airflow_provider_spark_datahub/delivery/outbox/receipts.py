@@ -24,7 +24,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -58,6 +58,36 @@ _BLOCK_BYTES = 4096
 """Bytes that a small file takes on most disks."""
 _MOST_READ = 10_000
 """Receipts whose aspects are remembered at the same time."""
+
+
+@dataclass
+class _Records:
+    """Records in an outbox."""
+
+    _storage: OutboxStorage
+    _unread: set[str] = field(default_factory=set)
+    """Names of those that could not be read."""
+
+    def _read(self, names: Iterable[str], kind: type[_Record]) -> Iterator[_Record]:
+        """Yield the records of these names, without those that are gone or cannot be read."""
+        for name in names:
+            try:
+                unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+                content = unpacking.decompress(self._storage.read(name), _LONGEST_RECORD)
+                # One that is cut or much too long has no end.
+                yield msgspec.json.decode(content if unpacking.eof else b"", type=kind)
+            except FileNotFoundError:
+                pass  # another process has just removed it
+            except (OSError, ValueError, zlib.error, RecursionError) as error:
+                log.warning("The record %s cannot be read: %s", self._storage.describe(name), error)
+                self._unread.add(name)
+
+    def _remove_older(self, folder: str, before_ms: float) -> None:
+        """Remove the objects below a folder whose names begin with an earlier time."""
+        for name in self._storage.names(folder):
+            start = name.rpartition("/")[2].partition("-")[0]
+            if start.isdecimal() and int(start) < before_ms:
+                self._storage.remove(name)
 
 
 class _ReceiptName(msgspec.Struct, frozen=True):
@@ -94,20 +124,19 @@ class _ReceiptName(msgspec.Struct, frozen=True):
         return self.created_ms >= oldest_ms.get(Naming.label(self.name.split("/")[1]), math.inf)
 
 
-class Receipts:
+@dataclass
+class Receipts(_Records):
     """Receipts of settled entries, in one folder per task, over its runs.
 
     They are kept for a while, for people, and to keep older entries from overwriting delivered
     aspects.
     """
 
-    def __init__(self, storage: OutboxStorage) -> None:
-        self._storage = storage
-        self._remembers = False
-        self._listed: dict[str, list[_ReceiptName]] = {}
-        """Receipts by task, as the latest listing says."""
-        self._aspects: dict[str, frozenset[str]] = {}
-        """Aspects that receipts name. A receipt that was read stays true."""
+    _remembers: bool = False
+    _listed: dict[str, list[_ReceiptName]] = field(default_factory=dict)
+    """Receipts by task, as the latest listing says."""
+    _aspects: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Aspects that receipts name. A receipt that was read stays true."""
 
     def find(
         self, entry: EntryName, manifest: Manifest, asked: Collection[str] | None = None
@@ -123,7 +152,7 @@ class Receipts:
         now_ms = self._storage.now_ms()
         for receipt in self._of_task(manifest.key.task):
             if receipt.name == own_name:
-                own = _read_receipt(self._storage, own_name)
+                own = self._read_receipt(own_name)
             elif receipt.is_newer(entry, now_ms):
                 aspects = self._aspects_of(receipt.name)
                 newer.update(aspects if asked is None else aspects.intersection(asked))
@@ -142,7 +171,7 @@ class Receipts:
     def _aspects_of(self, name: str) -> frozenset[str]:
         if name in self._aspects:
             return self._aspects[name]
-        manifest = _read_receipt(self._storage, name)
+        manifest = self._read_receipt(name)
         aspects = frozenset(manifest.upserts if manifest is not None else ())
         # A part grows until its entry is settled.
         if self._remembers and not name.endswith(Naming.PART_SUFFIX):
@@ -150,6 +179,18 @@ class Receipts:
                 self._aspects.clear()
             self._aspects[name] = aspects
         return aspects
+
+    def _read_receipt(self, name: str) -> Manifest | None:
+        """Return a receipt; ``None`` if it is gone or damaged, in which case some aspects are sent
+        again.
+        """
+        try:
+            return StoredObject.read(self._storage.read(name)).whole()
+        except FileNotFoundError:
+            pass  # another process has just removed it
+        except (EntryFormatError, UnreadFileError) as error:
+            log.warning("The receipt %s is ignored: %s.", self._storage.describe(name), error)
+        return None
 
     def later_attempts_ms(self, entry: EntryName, manifest: Manifest) -> list[int]:
         """Return when the entries of later attempts were made, if they are settled."""
@@ -195,8 +236,8 @@ class Receipts:
         for name in expired:
             self._storage.remove(name)
         if old:
-            _remove_older(
-                self._storage, f"{Folder.DELIVERED}/{task}" if task else Folder.DELIVERED, before_ms
+            self._remove_older(
+                f"{Folder.DELIVERED}/{task}" if task else Folder.DELIVERED, before_ms
             )
         return len(expired)
 
@@ -253,19 +294,6 @@ def _on_disk(size: int) -> int:
     return -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
 
 
-def _read_receipt(storage: OutboxStorage, name: str) -> Manifest | None:
-    """Return a receipt; ``None`` if it is gone or damaged, in which case some aspects are sent
-    again.
-    """
-    try:
-        return StoredObject.read(storage.read(name)).whole()
-    except FileNotFoundError:
-        pass  # another process has just removed it
-    except (EntryFormatError, UnreadFileError) as error:
-        log.warning("The receipt %s is ignored: %s.", storage.describe(name), error)
-    return None
-
-
 _LONGEST_FAILURE = 64 * 1024
 _LONGEST_RECORD = 64 * 1024 * 1024
 
@@ -308,19 +336,16 @@ class _OutdatedEdges:
     records: list[EdgeRecord]
 
 
-class EdgeRecords:
+class EdgeRecords(_Records):
     """Records in an outbox. Methods raise OSError if its storage refuses."""
-
-    def __init__(self, storage: OutboxStorage) -> None:
-        self._storage = storage
 
     def write(self, record: EdgeRecord, *, max_age: float) -> None:
         """Write a record durably, and remove those of the task's DAG runs that began ``max_age``
         seconds before.
         """
         self._storage.write(record.name, [_packed(record)])
-        _remove_older(
-            self._storage, f"{Folder.EDGES}/{record.key.task}", record.run_start_ms - max_age * 1000
+        self._remove_older(
+            f"{Folder.EDGES}/{record.key.task}", record.run_start_ms - max_age * 1000
         )
 
     def of_task(self, dag_id: str, task_id: str, connection_id: str) -> list[EdgeRecord]:
@@ -328,12 +353,7 @@ class EdgeRecords:
         skipped and logged.
         """
         folder = f"{Folder.EDGES}/{AttemptKey(dag_id, '', task_id, -1, 1).task}"
-        names = self._storage.stored(folder)
-        records = [
-            record
-            for name in names
-            if (record := _unpacked(self._storage, name, EdgeRecord, set())) is not None
-        ]
+        records = self._read(self._storage.names(folder), EdgeRecord)
         found = [record for record in records if record.connection_id == connection_id]
         return sorted(found, key=lambda record: record.run_due_ms)
 
@@ -379,30 +399,8 @@ def _packed(record: msgspec.Struct) -> bytes:
     return gzip.compress(msgspec.json.encode(record), 1, mtime=0)
 
 
-def _unpacked(
-    storage: OutboxStorage, name: str, kind: type[_Record], unread: set[str]
-) -> _Record | None:
-    """Return a record; ``None`` if it is gone or cannot be read. :param unread: gets the name of
-    one that cannot.
-    """
-    try:
-        unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-        content = unpacking.decompress(storage.read(name), _LONGEST_RECORD)
-        # One that is cut or much too long has no end.
-        return msgspec.json.decode(content if unpacking.eof else b"", type=kind)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, zlib.error, RecursionError) as error:
-        log.warning("The record %s cannot be read: %s", storage.describe(name), error)
-        unread.add(name)
-        return None
-
-
-class JobRecords:
+class JobRecords(_Records):
     """Records in an outbox of the DataJobs that runs of a task sent to DataHub."""
-
-    def __init__(self, storage: OutboxStorage) -> None:
-        self._storage = storage
 
     def revise(
         self, key: AttemptKey, connection_id: str, proposals: Sequence[Proposal]
@@ -412,8 +410,8 @@ class JobRecords:
         The record names their DataJobs before they are sent. If it cannot be read or written, this
         is logged, and the next complete run retires less.
         """
-        stored = _unpacked(self._storage, _record_name(key, connection_id), JobRecord, set())
-        record = stored or JobRecord(key, connection_id)
+        stored = self._read([_record_name(key, connection_id)], JobRecord)
+        record = next(stored, JobRecord(key, connection_id))
         revision = revise(msgspec.structs.replace(record, key=key), proposals)
         if revision.before.applications != record.applications:
             _warn_of_dates(record, revision.before)
@@ -437,11 +435,8 @@ class JobRecords:
             log.warning("Could not record the jobs in %s: %s", self._storage.describe(name), error)
 
     def all(self) -> Iterator[JobRecord]:
-        """Yield the records of all tasks and connections."""
-        for name in self._storage.names(Folder.JOBS):
-            record = _unpacked(self._storage, name, JobRecord, set())
-            if record is not None:
-                yield record
+        """Return the records of all tasks and connections."""
+        return self._read(self._storage.names(Folder.JOBS), JobRecord)
 
 
 def _record_name(key: AttemptKey, connection_id: str) -> str:
@@ -464,14 +459,11 @@ def _warn_of_dates(earlier: JobRecord, record: JobRecord) -> None:
             return
 
 
-class ListenerFailures:
+class ListenerFailures(_Records):
     """Records in an outbox of how OpenLineage's listener made a task run's job fail.
 
     Methods raise OSError if its storage refuses.
     """
-
-    def __init__(self, storage: OutboxStorage) -> None:
-        self._storage = storage
 
     def write(self, key: AttemptKey, run_start_ms: int, failure: str, *, max_age: float) -> None:
         """Record a failure durably, and remove those of the task's DAG runs that began ``max_age``
@@ -481,9 +473,7 @@ class ListenerFailures:
         """
         name = self._name(key, run_start_ms)
         self._storage.write(name, [failure.encode("utf-8", "replace")[:_LONGEST_FAILURE]])
-        _remove_older(
-            self._storage, f"{Folder.LISTENER_FAILURES}/{key.task}", run_start_ms - max_age * 1000
-        )
+        self._remove_older(f"{Folder.LISTENER_FAILURES}/{key.task}", run_start_ms - max_age * 1000)
 
     def of_task_run(self, key: AttemptKey, run_start_ms: int) -> str | None:
         """Return the failure in an earlier attempt of a task run; ``None`` if there was none."""
@@ -528,14 +518,10 @@ _HISTORY = re.compile(
 )
 
 
-class Histories:
+class Histories(_Records):
     """Fingerprints of the latest attempts in an outbox, by task. Methods raise OSError if its
     storage refuses.
     """
-
-    def __init__(self, storage: OutboxStorage) -> None:
-        self._storage = storage
-        self._unread = set[str]()
 
     @property
     def unread(self) -> int:
@@ -570,12 +556,11 @@ class Histories:
                 self._storage.remove(other.name)
 
     def of_task(self, key: AttemptKey) -> Iterator[Fingerprint]:
-        """Yield the fingerprints of a task's runs, the newest first, of the same index if it is
+        """Return the fingerprints of a task's runs, the newest first, of the same index if it is
         mapped.
         """
-        for name in self._names(key.task):
-            if name.map_index == key.map_index:
-                yield from self._read(name)
+        names = self._names(key.task)
+        return self._fingerprints(name for name in names if name.map_index == key.map_index)
 
     def changes(self, record: Fingerprint) -> list[str]:
         """Return at most five lines on what changed since the task's last green run before this
@@ -588,13 +573,13 @@ class Histories:
             if name.is_green and name.end_ms < record.end_ms and name.instance != key.instance
         ]
         names = [name for name in names if name.map_index == key.map_index]
-        greens = [green for name in names[:1] for green in self._read(name)]
+        greens = [*self._fingerprints(names[:1])]
         if not greens:
             return []
         lines = changes_since(record, greens)
         if record.succeeded and not lines and not record.needs_more_than(greens[0]):
             return []
-        greens += [green for name in names[1:MOST_COMPARED] for green in self._read(name)]
+        greens += self._fingerprints(names[1:MOST_COMPARED])
         # A run that succeeded without other changes is not worth so many reads.
         others = (
             self._of_others(record, greens[:FEW_GREENS]) if lines or not record.succeeded else ()
@@ -625,12 +610,11 @@ class Histories:
         for name in wanted[:_MOST_OTHERS]:
             if self._storage.deadline is not None and self._storage.deadline.expired:
                 return
-            yield from self._read(name)
+            yield from self._fingerprints([name])
 
     def all(self) -> Iterator[Fingerprint]:
-        """Yield all fingerprints, the newest first."""
-        for name in self._names():
-            yield from self._read(name)
+        """Return all fingerprints, the newest first."""
+        return self._fingerprints(self._names())
 
     def _names(self, task: str = "") -> list[_HistoryName]:
         listed = self._storage.names(f"{Folder.HISTORY}/{task}" if task else Folder.HISTORY)
@@ -641,18 +625,8 @@ class Histories:
             (found for _, found in parsed if found), key=lambda name: name.end_ms, reverse=True
         )
 
-    def _read(self, name: _HistoryName) -> Iterator[Fingerprint]:
-        record = _unpacked(self._storage, name.name, Fingerprint, self._unread)
-        if record is not None:
-            yield record
-
-
-def _remove_older(storage: OutboxStorage, folder: str, before_ms: float) -> None:
-    """Remove the objects below a folder whose names begin with an earlier time."""
-    for name in storage.names(folder):
-        start = name.rpartition("/")[2].partition("-")[0]
-        if start.isdecimal() and int(start) < before_ms:
-            storage.remove(name)
+    def _fingerprints(self, names: Iterable[_HistoryName]) -> Iterator[Fingerprint]:
+        return self._read((name.name for name in names), Fingerprint)
 
 
 def _edges(records: Iterable[EdgeRecord]) -> dict[str, set[str]]:

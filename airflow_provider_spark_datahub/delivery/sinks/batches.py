@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 from airflow_provider_spark_datahub.conversion import Proposal
@@ -86,21 +86,19 @@ class BatchSink(Sink):
             )
             left = f"{deadline.remaining():.0f} s were left"
             return f"{self.describe()} takes no more for now ({text}{asked}, {left}, {tried})."
-        if failure.kind in (FailureKind.FAILED, FailureKind.UNAVAILABLE, FailureKind.UNREACHABLE):
+        if failure.kind.may_pass:
             failure = replace(failure, text=f"{text}, {tried}")
         return f"{self.describe()} {failure.predicate(self.remedy)}."
 
 
+@dataclass
 class _Batches:
     """Batches of one delivery."""
 
-    def __init__(
-        self, sink: BatchSink, client: _BatchClient, record: DeliveryRecord, deadline: Deadline
-    ) -> None:
-        self._sink = sink
-        self._client = client
-        self._record = record
-        self._deadline = deadline
+    _sink: BatchSink
+    _client: _BatchClient
+    _record: DeliveryRecord
+    _deadline: Deadline
 
     def send(self) -> None:
         """Send the pending items, until all are judged or going on is useless."""
@@ -189,6 +187,7 @@ class _Batches:
         )
 
 
+@dataclass
 class _PoisonFilter:
     """Filter that separates poison items from outages, for items on which a server failed (HTTP
     500) when sent alone.
@@ -206,14 +205,11 @@ class _PoisonFilter:
     MOST_SUSPECTS = 5
     """Failures on different items in a row that mean that the server is down."""
 
-    def __init__(
-        self, record: DeliveryRecord, server: str, resend: Callable[[NumberedItem], bool | Failure]
-    ) -> None:
-        self._record = record
-        self._server = server
-        self._resend = resend
-        self._suspects: list[tuple[NumberedItem, Failure]] = []
-        self._last_taken: NumberedItem | None = None
+    _record: DeliveryRecord
+    _server: str
+    _resend: Callable[[NumberedItem], bool | Failure]
+    _suspects: list[tuple[NumberedItem, Failure]] = field(default_factory=list)
+    _last_taken: NumberedItem | None = None
 
     @property
     def last(self) -> Failure | None:

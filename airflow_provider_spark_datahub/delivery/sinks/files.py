@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
@@ -40,6 +40,7 @@ def _json_array(proposals: Iterable[Proposal]) -> bytes:
     return b"[\n" + b",\n".join(json_lines(proposals).splitlines()) + b"\n]\n"
 
 
+@dataclass(frozen=True)
 class FileSink(Sink):
     """Sink that writes each delivery as one file: the array of proposals that ``datahub ingest``'s
     file source reads.
@@ -51,9 +52,7 @@ class FileSink(Sink):
     """
 
     name: ClassVar[str] = "file"
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    _folder: Path
 
     @classmethod
     def from_connection(cls, connection: ConnectionParts) -> FileSink:
@@ -209,12 +208,12 @@ class ObjectStoreSink(BatchSink):
         return _ObjectWriter(self._storage, deadline)
 
 
+@dataclass
 class _ObjectWriter:
     """Client that writes a batch as one object."""
 
-    def __init__(self, storage: ObjectStorage, deadline: Deadline) -> None:
-        self._storage = storage
-        self._deadline = deadline
+    _storage: ObjectStorage
+    _deadline: Deadline
 
     def post(self, proposals: Sequence[Proposal]) -> bool | Failure:
         content = _json_array(proposals)

@@ -139,8 +139,8 @@ class _Reports:
     def __init__(self, record: DeliveryRecord) -> None:
         self.failure: Failure | None = None
         self._record = record
-        self._expected: dict[str, deque[NumberedItem]] = defaultdict(deque)
-        self._acknowledged: set[int] = set()
+        self._expected = defaultdict[str, deque[NumberedItem]](deque)
+        self._acknowledged = set[int]()
 
     def expect(self, numbered: NumberedItem) -> None:
         self._expected[numbered[1].entity_urn].append(numbered)
