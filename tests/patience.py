@@ -65,6 +65,22 @@ def join(thread: threading.Thread, seconds: float = HANGS) -> None:
         raise AssertionError(f"{thread.name} has not ended after {seconds:g} s:\n{stack}")
 
 
+def at_once(calls: Sequence[Callable[[], object]]) -> None:
+    """Make calls at the same time, each in a thread of its own, and wait for their ends."""
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        join(thread)
+
+
+def join_threads(*names: str) -> None:
+    """Wait for the threads whose names begin so."""
+    for thread in threading.enumerate():
+        if thread.name.startswith(names):
+            join(thread)
+
+
 def wait_until(condition: Callable[[], object]) -> None:
     """Wait until something is there that comes by itself."""
     end = time.monotonic() + PATIENCE

@@ -21,8 +21,9 @@ from airflow_provider_spark_datahub.task.submitted import SubmittedJob, Unfinish
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.cases import cases
 from tests.cli.commands import run
+from tests.delivery.connections import connect_to_files, connect_to_gms
 from tests.delivery.outboxes import key, put
-from tests.delivery.samples import delivered_lines
+from tests.delivery.samples import delivered
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
 
@@ -33,9 +34,7 @@ def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     work.
     """
     sink = tmp_path / "sink"
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_LINEAGE", json.dumps({"conn_type": "datahub-file", "host": str(sink)})
-    )
+    connect_to_files(monkeypatch, "lineage", sink)
     monkeypatch.setenv("SPARK_HOME", str(spark_at(tmp_path / "spark")))
     executable(tmp_path / "spark/bin/spark-submit")
     monkeypatch.setenv("PATH", f"{tmp_path / 'spark/bin'}{os.pathsep}{os.environ['PATH']}")
@@ -61,7 +60,7 @@ def test_without_any_problem(sink: Path) -> None:
 def test_a_proposal_is_delivered_on_request(sink: Path) -> None:
     result = run("doctor", "--write")
     assert "✓ delivery: A probe, marked as removed, was stored" in result.stdout
-    (proposal,) = (json.loads(line) for line in delivered_lines(sink))
+    (proposal,) = delivered(sink)
     assert (proposal["aspectName"], proposal["aspect"]) == ("status", {"json": {"removed": True}})
 
 
@@ -90,10 +89,6 @@ def test_a_spark_that_does_not_start(tmp_path: Path, script: str, words: str) ->
 
 CHECKS = _HealthChecks("lineage", None, "spark-submit", 5.0, write=True)
 README = (Path(__file__).parents[2] / "README.md").read_text()
-
-
-def connect(monkeypatch: pytest.MonkeyPatch, **connection: str) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
 
 
 def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +137,7 @@ def test_the_configuration(
 @pytest.mark.slow
 def test_a_connection_to_gms(monkeypatch: pytest.MonkeyPatch) -> None:
     with GmsStandIn("a-token") as gms:
-        connect(monkeypatch, conn_type="datahub-rest", host=gms.url, password="a-token")
+        connect_to_gms(monkeypatch, "lineage", gms.url, password="a-token")
         found = list(CHECKS.check_connection())
         assert [(result.subject, result.status) for result in found] == [
             ("connection", CheckStatus.GOOD),
@@ -156,7 +151,7 @@ def test_a_connection_to_gms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_delivered_with_refused_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     with GmsStandIn("a-token") as gms:
-        connect(monkeypatch, conn_type="datahub-rest", host=gms.url, password="another")
+        connect_to_gms(monkeypatch, "lineage", gms.url, password="another")
         assert [result.subject for result in CHECKS.check_connection()] == [
             "connection",
             "DataHub",
@@ -168,7 +163,7 @@ def test_nothing_is_delivered_with_refused_credentials(monkeypatch: pytest.Monke
 def test_a_rejected_proposal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with GmsStandIn() as gms:
         gms.reject(_PROBE_PROPOSAL.entity_urn)
-        connect(monkeypatch, conn_type="datahub-rest", host=gms.url)
+        connect_to_gms(monkeypatch, "lineage", gms.url)
         *_, delivery = CHECKS.check_connection()
     assert (delivery.subject, delivery.status) == ("delivery", CheckStatus.BAD)
     assert "was rejected" in delivery.message

@@ -28,7 +28,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
 from airflow_provider_spark_datahub.foundation.files import NotRegularFileError, TooLargeFileError
 from tests.delivery.outboxes import files, put
-from tests.patience import HANGS, hanging_disk, not_outlasting
+from tests.patience import HANGS, at_once, hanging_disk, not_outlasting
 
 
 @pytest.fixture
@@ -161,11 +161,7 @@ def test_a_folder_that_others_remove_is_made_again(tmp_path: Path) -> None:
         except OSError as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once([partial(work, number) for number in range(4)])
     assert failed == []
 
 

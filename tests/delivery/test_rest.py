@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import socket
 import threading
@@ -21,9 +20,17 @@ from airflow_provider_spark_datahub.delivery import (
 from airflow_provider_spark_datahub.delivery.failure import Backoff
 from airflow_provider_spark_datahub.delivery.sinks import RestSettings, RestSink
 from tests.cases import cases
-from tests.delivery.samples import Content, contents, job_urn, patch, upsert, upserts
+from tests.delivery.samples import (
+    Content,
+    contents,
+    job_urn,
+    patch,
+    stored_content,
+    upsert,
+    upserts,
+)
 from tests.oracles.gms import GmsStandIn
-from tests.patience import HANGS
+from tests.patience import HANGS, join_threads
 from tests.reliability.bad_servers import answering, endless, serving
 from tests.servers.process import closed_port
 
@@ -48,15 +55,7 @@ def sink_of(
 
 
 def stored_in(gms: GmsStandIn) -> list[Content]:
-    return [
-        (
-            each["entityUrn"],
-            each["aspectName"],
-            each["changeType"],
-            json.loads(each["aspect"]["value"]),
-        )
-        for each in gms.stored
-    ]
+    return [stored_content(each) for each in gms.stored]
 
 
 def test_patches_and_upserts_are_sent_together_and_unchanged(gms: GmsStandIn) -> None:
@@ -261,10 +260,7 @@ def test_nothing_is_read_after_the_deadline() -> None:
     # conftest).
     with serving(endless(b"HTTP/1.1 200 OK\r\n\r\n", b".", pause=0.05)) as address:
         delivery = sink_of(f"http://{address}", []).deliver(upserts(1), Deadline.after(0.5))
-        for thread in threading.enumerate():
-            if thread.name == "lineage-delivery":
-                thread.join(HANGS)
-                assert not thread.is_alive()
+        join_threads("lineage-delivery")
     assert len(delivery.pending) == 1
 
 

@@ -32,6 +32,7 @@ from tests.conversion.builders import (
     symlink,
     urn,
 )
+from tests.delivery.connections import connect_to_gms
 from tests.oracles.gms import GmsStandIn
 
 ORDERS = urn("hive", "db.orders")
@@ -93,8 +94,7 @@ def shop() -> list[Proposal]:
 @pytest.fixture
 def gms(monkeypatch: pytest.MonkeyPatch) -> Iterator[GmsStandIn]:
     with GmsStandIn("right") as gms:
-        connection = {"conn_type": "datahub-rest", "host": gms.url, "password": "right"}
-        monkeypatch.setenv("AIRFLOW_CONN_GMS", json.dumps(connection))
+        connect_to_gms(monkeypatch, "gms", gms.url, password="right")
         yield gms
 
 

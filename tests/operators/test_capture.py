@@ -100,12 +100,6 @@ def test_the_users_own_log_is_found_by_its_mark(tmp_path: Path) -> None:
     assert len(list(history.iterdir())) == 3
 
 
-@pytest.fixture(params=["with task state", "without"])
-def state(request: pytest.FixtureRequest) -> tries.TaskState | None:
-    """Airflow keeps a state of tasks since 3.3; otherwise the outbox has the record."""
-    return tries.TaskState() if request.param == "with task state" else None
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("capture", ["listener", "auto"])
 def test_the_attempt_after_a_failed_listener_runs_without_it(

@@ -5,7 +5,6 @@ of S3 and GCS.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -29,6 +28,7 @@ from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError, TaskLineage
 from airflow_provider_spark_datahub.plugins import policy
 from airflow_provider_spark_datahub.task.recovery import drain
+from tests.delivery.connections import connect
 from tests.delivery.outboxes import outbox_at
 from tests.delivery.samples import delivered_text
 from tests.operators.tries import TaskInstance, TaskState, context_of, dag, raised_by
@@ -302,15 +302,15 @@ def managed(tmp_path: Path, s3: S3, gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         hooks, "time", SimpleNamespace(sleep=lambda _: time.sleep(0.2), monotonic=time.monotonic)
     )
-    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(gcs.connection()))
+    connect(monkeypatch, "lake", **gcs.connection())
     runs = Runs(tmp_path / "runs", s3, gcs)
     with runs, Aws(runs, s3) as aws, Databricks(runs) as databricks, dataproc(runs, monkeypatch):
         aws.jobs["job"] = {
             "Name": "job",
             "Command": {"Name": "glueetl", "ScriptLocation": str(tmp_path / "job.py")},
         }
-        monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(aws.connection()))
-        monkeypatch.setenv("AIRFLOW_CONN_DATABRICKS_DEFAULT", json.dumps(databricks.connection()))
+        connect(monkeypatch, "aws_default", **aws.connection())
+        connect(monkeypatch, "databricks_default", **databricks.connection())
         (tmp_path / "job.py").write_text(JOB)
         (tmp_path / "orders.csv").write_text("id,amount\n1,10\n2,3\n")
         yield Managed(tmp_path, runs, aws)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -41,9 +40,9 @@ from airflow_provider_spark_datahub.task import (
     attempt,
 )
 from airflow_provider_spark_datahub.task.earlier import EarlierAttempts
-from tests.delivery.samples import delivered_text
+from tests.delivery.samples import delivered_text, task_results
 from tests.operators import tries
-from tests.patience import HANGS
+from tests.patience import HANGS, join_threads
 
 
 @dataclass(frozen=True)
@@ -121,13 +120,6 @@ def outcome(
             return None, raised
 
 
-def let_lineage_threads_end() -> None:
-    """Let steps that began while the job ran end after it."""
-    for thread in threading.enumerate():
-        if thread.name.startswith("lineage-"):
-            thread.join(20)
-
-
 def plain(**arguments: Any) -> SparkSubmitOperator:
     return SparkSubmitOperator(
         **{
@@ -150,7 +142,7 @@ def case(folder: Path, name: str) -> Iterator[tuple[tries.FakeSpark, pytest.Monk
         spark = tries.FakeSpark(own, monkeypatch.setenv)
         spark.writes("a_csv_join_agg")
         yield spark, monkeypatch
-        let_lineage_threads_end()
+        join_threads("lineage-")
 
 
 def plain_outcome(folder: Path, ending: Ending) -> tuple[object, BaseException | None]:
@@ -202,7 +194,7 @@ def test_a_task_whose_lineage_fails_in_a_step_ends_as_the_plain_operator(
                 step, ending, outcome(tries.operator_with_lineage(spark), ending, spark), expected
             )
             assert len(spark.runs) == 1, step
-            let_lineage_threads_end()
+            join_threads("lineage-")
             assert fail.called, step
 
 
@@ -334,8 +326,8 @@ def test_a_killed_task_has_the_state_that_somebody_gave_it(
         task=operator, get_template_context=lambda: tries.context_of(operator, ti)
     )
     dag_run_listener.on_task_instance_failed("running", runtime, killed.value)
+    assert task_results(tmp_path / "sink") == {result}
     sink = delivered_text(tmp_path / "sink")
-    assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', sink)) == {result}
     assert "REPLACE" not in sink
     assert '"changeType": "UPSERT", "aspectName": "dataJobInputOutput"' not in sink
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,11 +31,13 @@ from airflow_provider_spark_datahub.operators.service_request import SparkReques
 from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKubernetesDatahubOperator
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 from airflow_provider_spark_datahub.plugins import dag_run_listener
+from tests.delivery.connections import connect
 from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import delivered_text
+from tests.delivery.samples import delivered_text, task_results
 from tests.operators.test_alterable_submit import configure_airflows_transport
 from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag, report_of
-from tests.servers.livy import Livy, connection
+from tests.patience import join_threads
+from tests.servers.livy import Livy
 from tests.servers.spark_operator import Json, spark_operator
 
 USERS = {"spark.extraListeners": "com.example.Own"}
@@ -49,7 +50,7 @@ LISTENERS = (
 def livy(spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Livy]:
     spark.writes("a_csv_join_agg")
     with Livy(tmp_path / "livy.log") as server:
-        monkeypatch.setenv("AIRFLOW_CONN_LIVY_DEFAULT", json.dumps(connection(server)))
+        connect(monkeypatch, "livy_default", conn_type="livy", host=server.url)
         yield server
 
 
@@ -114,10 +115,7 @@ def test_a_process_that_defers_its_batch_delivers_no_more_of_it(
     with spark.running():
         with pytest.raises(TaskDeferred):
             operator.execute(context_of(operator))
-        for thread in threading.enumerate():
-            if thread.name == "lineage-of-running-job":
-                thread.join(20)
-                assert not thread.is_alive()
+        join_threads("lineage-of-running-job")
     livy._processes[0].wait(20)
 
 
@@ -138,11 +136,8 @@ def test_a_deferred_batch_whose_trigger_fails_keeps_its_lineage(
     runtime: Any = SimpleNamespace(task=again, get_template_context=lambda: context)
     dag_run_listener.on_task_instance_failed("running", runtime, failure.value)
     assert list(outbox_at(tmp_path / "outbox").entries()) == []
-    delivered = delivered_text(tmp_path / "sink")
-    assert "/lake/out/a/revenue_by_country" in delivered
-    assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', delivered)) == {
-        "FAILURE"
-    }
+    assert "/lake/out/a/revenue_by_country" in delivered_text(tmp_path / "sink")
+    assert task_results(tmp_path / "sink") == {"FAILURE"}
 
 
 def test_a_batch_of_livy_keeps_the_transport_that_airflow_injects(

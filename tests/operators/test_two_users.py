@@ -18,6 +18,7 @@ from airflow_provider_spark_datahub.capture import ParentRun
 from airflow_provider_spark_datahub.capture.openlineage_jar import _UnresolvableError
 from airflow_provider_spark_datahub.cli import app
 from tests.capture.test_openlineage_jar import OPENLINEAGE, cached, resolver
+from tests.delivery.connections import connect_to_files
 from tests.operators import tries
 
 NOBODY = 65534
@@ -147,10 +148,7 @@ def test_a_command_says_in_one_line_whose_folder_refuses(
 ) -> None:
     home = shared / "home"
     monkeypatch.setenv("SPARK_CONF_DIR", str(home))
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_DATAHUB_REST_DEFAULT",
-        f'{{"conn_type": "datahub-file", "host": "{home}/sink"}}',
-    )
+    connect_to_files(monkeypatch, "datahub_rest_default", home / "sink")
     arguments = [argument.format(home / "events.ndjson") for argument in command]
     CliRunner().invoke(app, arguments)  # imports what the other user cannot read
 
