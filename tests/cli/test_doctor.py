@@ -13,17 +13,15 @@ import pytest
 
 from airflow_provider_spark_datahub.cli import doctor as checks
 from airflow_provider_spark_datahub.cli.doctor import _PROBE_PROPOSAL, _HealthChecks
-from airflow_provider_spark_datahub.conversion import LineageSettings
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus
 from airflow_provider_spark_datahub.delivery.outbox import Folder, LocalStorage, Outbox
-from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.cases import cases
 from tests.cli.commands import run
 from tests.delivery.connections import connect_to_files, connect_to_gms
 from tests.delivery.outboxes import key, put
 from tests.delivery.samples import delivered
+from tests.operators.tries import unfinished_attempt
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
 
@@ -182,10 +180,7 @@ def test_an_outbox_without_trouble(tmp_path: Path) -> None:
 def test_what_the_outbox_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(tmp_path)
     put(Outbox(storage))
-    redo = UnfinishedAttempt.begun(
-        TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1),
-        SubmittedJob(LineageSettings(), tmp_path / "none"),
-    )
+    redo = unfinished_attempt(tmp_path / "none")
     Outbox(storage).begin(
         key(task_id="runs"), connection_id="datahub", events=None, redo=redo.to_obj()
     )

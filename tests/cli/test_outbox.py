@@ -14,16 +14,16 @@ import pytest
 from rich.console import Console
 
 from airflow_provider_spark_datahub.cli.outbox import _progress
-from airflow_provider_spark_datahub.conversion import LineageSettings, Proposal
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.outbox import Entry
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
+from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 from tests.cases import cases
 from tests.cli.commands import run, run_apart
 from tests.delivery.connections import connect_to_files, connect_to_gms
 from tests.delivery.outboxes import key, outbox_at
 from tests.delivery.samples import delivered
+from tests.operators.tries import unfinished_attempt
 from tests.oracles.gms import GmsStandIn
 from tests.reliability.bad_servers import answering, serving
 
@@ -54,8 +54,7 @@ def begin(
 
 def running(folder: Path) -> UnfinishedAttempt:
     """Return the record of an attempt of this process."""
-    attempt = TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1)
-    return UnfinishedAttempt.begun(attempt, SubmittedJob(LineageSettings(), folder / "none"))
+    return unfinished_attempt(folder / "none", "r1")
 
 
 @pytest.fixture

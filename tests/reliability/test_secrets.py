@@ -221,6 +221,7 @@ def test_in_what_is_delivered(
         gms.stored
     )  # the dataset whose namespace holds one arrived
     assert leaked(json.dumps(gms.stored)) == []
+    assert {request.headers["X-Api-Key"] for request in gms.requests} == {secret("header")}
     assert_nothing_leaked(tmp_path, xcoms, caplog)
 
 
