@@ -57,10 +57,7 @@ def names(events: Iterable[dict[str, Any]]) -> list[str]:
     return [event["Event"].rpartition(".")[2].removeprefix("SparkListener") for event in events]
 
 
-@pytest.mark.parametrize(
-    ("version", "progresses", "executions"),
-    [("3.5.9", 13, 29), ("4.0.5", 10, 29), ("4.3.0", 12, 33)],
-)
+@cases("capture")
 def test_logs_of_real_applications_are_read_to_their_end(
     version: str, progresses: int, executions: int, tmp_path: Path
 ) -> None:

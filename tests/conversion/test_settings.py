@@ -82,9 +82,7 @@ def test_path_specs_are_read(options: Json, expected: list[Json]) -> None:
     assert read(options).path_specs == path_specs(expected)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("on", True), ("Off", False), ("no", False), ("1", True)]
-)
+@cases("settings")
 def test_booleans_have_many_spellings(text: str, expected: bool) -> None:
     assert read({"coalesce_jobs": text}).coalesce_jobs is expected
 

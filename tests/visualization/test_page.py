@@ -203,11 +203,7 @@ def test_only_web_pages_are_linked(hostile: list[Proposal]) -> None:
     assert outside == ["https://airflow.example/dags/x?a=1&b=2"]
 
 
-@pytest.mark.parametrize(("url", "ended", "linked"), [
-    ("http://10.0.0.7:4040", False, True),
-    ("http://10.0.0.7:4040", True, False),
-    ("http://resource-manager:8088/proxy/application_1_1/", True, True),
-])  # fmt: skip
+@cases("visualization")
 def test_the_page_of_a_driver_is_linked_while_it_lives(url: str, ended: bool, linked: bool) -> None:
     run = "urn:li:dataProcessInstance:app"
     properties = Proposal(
