@@ -24,16 +24,12 @@ DagSerialization: Any = (
 """Writes DAGs as the database keeps them; before Airflow 3.2, ``SerializedDAG`` does."""
 
 
-def _since(major: int, minor: int, what: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(
-        (major, minor) > AIRFLOW, reason=f"since Airflow {major}.{minor}, {what}"
-    )
+def _since(minor: int, what: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif((3, minor) > AIRFLOW, reason=f"since Airflow 3.{minor}, {what}")
 
 
-CONNECTION_FIELDS = _since(
-    3, 2, "forms of connections have the fields of provider info (conn-fields)"
-)
-RECONNECTING = _since(3, 3, "an attempt reconnects to a running driver (the task's state)")
+CONNECTION_FIELDS = _since(2, "forms of connections have the fields of provider info (conn-fields)")
+RECONNECTING = _since(3, "an attempt reconnects to a running driver (the task's state)")
 DURABLE = pytest.mark.skipif(
     tuple(int(part) for part in version("apache-airflow-providers-apache-spark").split(".")[:2])
     < (6, 2),

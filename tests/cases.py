@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +40,21 @@ def cases(section: str, table: str | None = None) -> Callable[[Test], Test]:
         return marked
 
     return with_rows
+
+
+def filled(value: Any, names: Mapping[str, Any]) -> Any:
+    """Return a value of a table with what stands for ``<name>`` in its texts."""
+    if isinstance(value, dict):
+        return {filled(key, names): filled(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [filled(item, names) for item in value]
+    if not isinstance(value, str):
+        return value
+    if value.startswith("<") and value[1:-1] in names:
+        return names[value[1:-1]]
+    for name, text in names.items():
+        value = value.replace(f"<{name}>", str(text))
+    return value
 
 
 def _shown(value: object) -> str:

@@ -5,6 +5,7 @@ measures speed.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -63,6 +64,42 @@ def join(thread: threading.Thread, seconds: float = HANGS) -> None:
         frame = sys._current_frames().get(thread.ident or 0)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
         raise AssertionError(f"{thread.name} has not ended after {seconds:g} s:\n{stack}")
+
+
+@contextmanager
+def waiting_processes(*commands: Sequence[str], user: int | None = None) -> Iterator[list[int]]:
+    """Run processes with these arguments, which do nothing, while this lasts; yield their ids."""
+    # The substitution is a process with the same arguments: it has ended when the line is printed.
+    wait = ["/bin/bash", "-c", "exec 3<> <(:); wait $!; echo; read -t 600 -u 3"]
+    processes = [
+        subprocess.Popen([*wait, *command], stdout=subprocess.PIPE, user=user)
+        for command in commands
+    ]
+    try:
+        for process in processes:
+            assert process.stdout
+            process.stdout.readline()
+        yield [process.pid for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def at_once(calls: Sequence[Callable[[], object]]) -> None:
+    """Make calls at the same time, each in a thread of its own, and wait for their ends."""
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        join(thread)
+
+
+def join_threads(*names: str) -> None:
+    """Wait for the threads whose names begin so."""
+    for thread in threading.enumerate():
+        if thread.name.startswith(names):
+            join(thread)
 
 
 def wait_until(condition: Callable[[], object]) -> None:

@@ -28,6 +28,7 @@ from airflow_provider_spark_datahub.plugins import dag_run_listener, policy
 from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlugin
 from airflow_provider_spark_datahub.task import OPTIONS
 from tests.airflow_versions import CONNECTION_FIELDS, new_listener_manager
+from tests.delivery.connections import connect
 
 PACKAGE = "airflow-provider-spark-datahub"
 
@@ -133,9 +134,9 @@ def test_the_fields_of_the_forms_are_settings_of_their_sinks(
                 name: sample,
                 **({"client_certificate_path": "a"} if name == "client_key_path" else {}),
             }
-            connection = {"conn_type": one["connection-type"], "host": host, "extra": extra}
-            monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
-            monkeypatch.setenv("AIRFLOW_CONN_A", json.dumps({"conn_type": "aws"}))
+            conn_type = one["connection-type"]
+            connect(monkeypatch, "lineage", conn_type=conn_type, host=host, extra=extra)
+            connect(monkeypatch, "a", conn_type="aws")
             assert sink_of("lineage").name
 
 

@@ -22,7 +22,7 @@ from airflow_provider_spark_datahub.capture import (
     unused_path,
 )
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
-from tests.cases import cases
+from tests.cases import cases, filled
 
 OURS = "/ol/openlineage-spark_2.13-1.53.0.jar"
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
@@ -57,35 +57,23 @@ PLAIN = {
 }
 
 
-def full(value: Any) -> Any:
-    """Return a value of the table with the names that it shortens."""
-    if isinstance(value, dict):
-        return {full(key): full(item) for key, item in value.items()}
-    if not isinstance(value, str):
-        return value
-    value = (
-        f"{TRANSPORT}.{value.removeprefix('transport.')}"
-        if value.startswith("transport.")
-        else value
-    )
-    return value.replace("<listener>", LISTENER).replace("<opens>", ADD_OPENS)
+NAMES = {"listener": LISTENER, "opens": ADD_OPENS, "transport": TRANSPORT}
 
 
 @cases("injections")
 def test_ours_is_added_to_the_users_own(
     job: dict[str, Any], lineage: dict[str, Any], changed: dict[str, Any], others: dict[str, Any]
 ) -> None:
-    job = {name: full(value) for name, value in job.items()}
+    job, differing, others = (filled(given, NAMES) for given in (job, changed, others))
     if "jar" in lineage:
         jar: dict[str, Any] = {kind: tuple(paths) for kind, paths in lineage["jar"].items()}
         lineage = {**lineage, "jar": capture.JarChoice(**jar)}
     injection = capture.inject(capture.Submission(**job), replace(LINEAGE, **lineage))
-    differing = full(changed)
     removed = {name for name, value in differing.items() if value is None}
     # Without a value of ours, the user's own stays.
     ours = {name: value for name, value in {**PLAIN, **differing}.items() if name not in removed}
     assert injection.submission.properties == {**job.get("properties", {}), **ours}
-    others = {**others, "private": frozenset(map(full, others.get("private", ())))}
+    others = {**others, "private": frozenset(others.get("private", ()))}
     for name in ("jars", "packages", "driver_class_path", "private", "base_properties"):
         expected = others.get(name, job.get(name, {} if name == "base_properties" else None))
         assert getattr(injection.submission, name) == expected, name

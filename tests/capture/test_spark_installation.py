@@ -12,7 +12,7 @@ from airflow_provider_spark_datahub.capture import (
 )
 from airflow_provider_spark_datahub.capture.spark_installation import knows_base_file
 from tests.capture.installations import SPARK_SQL_SCRIPT, SPARK_SUBMIT_SCRIPT, executable, spark_at
-from tests.cases import cases
+from tests.cases import cases, filled
 
 BANNER = """#!/bin/sh
 cat >&2 <<'END'
@@ -45,8 +45,7 @@ def test_the_spark_that_a_command_starts_is_found(
     for link, target in links.items():
         (tmp_path / link).parent.mkdir()
         (tmp_path / link).symlink_to(tmp_path / target)
-    command = command.replace("<tmp>", str(tmp_path))
-    env = {name: value.replace("<tmp>", str(tmp_path)) for name, value in env.items()}
+    command, env = filled([command, env], {"tmp": tmp_path})
     spark_here = SparkInstallation.find(command, env)
     assert (spark_here is None) == (found is None)
     if spark_here is not None and found is not None:

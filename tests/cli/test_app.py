@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from airflow_provider_spark_datahub.cli import _load_command, app
-from tests.cases import cases
+from tests.cases import cases, tables
 from tests.cli.commands import JOB, PROGRAM, ROOT, run, run_apart
 
 DOCUMENT = (ROOT / "docs" / "command-line.md").read_text()
@@ -97,22 +97,9 @@ def test_completion(words: str, position: int, expected: list[str]) -> None:
 # -- calls with wrong options or unusable files
 
 
-FILES = {
-    "list.yaml": "- env\n",
-    "torn.yaml": "{env: [\n",
-    "other.ndjson": '{"no": "event"}\n',
-    "text.ndjson": "no json\n",
-    "cut.ndjson": '{"eventType": "STA',
-    "empty.ndjson": "",
-    "array.json": "[1, 2",
-    "numbers.json": "[1, 2]",
-    "null.bin": "\x00",
-}
-
-
 @pytest.fixture
 def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, content in FILES.items():
+    for name, content in tables("cli")["files"][1:]:
         (tmp_path / name).write_text(content)
     (tmp_path / "job.ndjson").symlink_to(JOB)
     (tmp_path / "gap.ndjson.gz").symlink_to(

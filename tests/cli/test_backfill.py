@@ -16,7 +16,8 @@ from tests.backfill.results import calls, stand_in
 from tests.cases import cases
 from tests.cli.commands import run
 from tests.conversion.builders import CORPUS
-from tests.delivery.samples import delivered_lines, delivered_text
+from tests.delivery.connections import connect_to_files
+from tests.delivery.samples import delivered, delivered_text
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +28,7 @@ Backfill = Callable[..., Result]
 def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backfill:
     """Run the command on an archive of one job."""
     binary = stand_in(tmp_path, monkeypatch)
-    sink = {"conn_type": "datahub-file", "host": str(tmp_path / "sink")}
-    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps(sink))
+    connect_to_files(monkeypatch, "lineage_sink", tmp_path / "sink")
     events = tmp_path / "events"
     events.mkdir()
     shutil.copy(CORPUS / "events/a_csv_join_agg.ndjson", events)
@@ -112,7 +112,7 @@ def test_a_dry_run_delivers_nothing_and_the_real_one_follows(
     assert not (tmp_path / "out/proposals").exists()
     assert backfill("--emit", "lineage_sink").exit_code == 0
     assert [plan_of(call)["dry_run"] for call in calls(tmp_path)] == [True, False]
-    assert len(delivered_lines(tmp_path / "sink")) == 14
+    assert len(delivered(tmp_path / "sink")) == 14
 
 
 def test_since_a_duration_ago(backfill: Backfill, tmp_path: Path) -> None:

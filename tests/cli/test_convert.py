@@ -61,15 +61,6 @@ def test_options(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyP
     assert first["entityUrn"] == "urn:li:dataFlow:(spark,nightly,analytics)"
 
 
-def test_what_is_cut_is_reported() -> None:
-    result = run("convert", JOB, "--set", "max_string_length=120")
-    assert (
-        "column edges left out of column lineage, which would be longer than max_string_length: 25"
-        in result.stderr
-    )
-    assert not any('fineGrainedLineages":[{' in line for line in result.stdout.splitlines())
-
-
 def test_what_could_not_be_converted_is_reported(tmp_path: Path) -> None:
     # Column edges that do not fit, in one event, three events that are none, one output without a
     # URN.

@@ -13,16 +13,15 @@ import pytest
 
 from airflow_provider_spark_datahub.cli import doctor as checks
 from airflow_provider_spark_datahub.cli.doctor import _PROBE_PROPOSAL, _HealthChecks
-from airflow_provider_spark_datahub.conversion import LineageSettings
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
 from airflow_provider_spark_datahub.delivery import CheckResult, CheckStatus
 from airflow_provider_spark_datahub.delivery.outbox import Folder, LocalStorage, Outbox
-from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.cases import cases
 from tests.cli.commands import run
+from tests.delivery.connections import connect_to_files, connect_to_gms
 from tests.delivery.outboxes import key, put
-from tests.delivery.samples import delivered_lines
+from tests.delivery.samples import delivered
+from tests.operators.tries import unfinished_attempt
 from tests.oracles.gms import GmsStandIn
 from tests.oracles.strict import canonical_violations
 
@@ -33,9 +32,7 @@ def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     work.
     """
     sink = tmp_path / "sink"
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_LINEAGE", json.dumps({"conn_type": "datahub-file", "host": str(sink)})
-    )
+    connect_to_files(monkeypatch, "lineage", sink)
     monkeypatch.setenv("SPARK_HOME", str(spark_at(tmp_path / "spark")))
     executable(tmp_path / "spark/bin/spark-submit")
     monkeypatch.setenv("PATH", f"{tmp_path / 'spark/bin'}{os.pathsep}{os.environ['PATH']}")
@@ -61,7 +58,7 @@ def test_without_any_problem(sink: Path) -> None:
 def test_a_proposal_is_delivered_on_request(sink: Path) -> None:
     result = run("doctor", "--write")
     assert "✓ delivery: A probe, marked as removed, was stored" in result.stdout
-    (proposal,) = (json.loads(line) for line in delivered_lines(sink))
+    (proposal,) = delivered(sink)
     assert (proposal["aspectName"], proposal["aspect"]) == ("status", {"json": {"removed": True}})
 
 
@@ -90,10 +87,6 @@ def test_a_spark_that_does_not_start(tmp_path: Path, script: str, words: str) ->
 
 CHECKS = _HealthChecks("lineage", None, "spark-submit", 5.0, write=True)
 README = (Path(__file__).parents[2] / "README.md").read_text()
-
-
-def connect(monkeypatch: pytest.MonkeyPatch, **connection: str) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
 
 
 def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +135,7 @@ def test_the_configuration(
 @pytest.mark.slow
 def test_a_connection_to_gms(monkeypatch: pytest.MonkeyPatch) -> None:
     with GmsStandIn("a-token") as gms:
-        connect(monkeypatch, conn_type="datahub-rest", host=gms.url, password="a-token")
+        connect_to_gms(monkeypatch, "lineage", gms.url, password="a-token")
         found = list(CHECKS.check_connection())
         assert [(result.subject, result.status) for result in found] == [
             ("connection", CheckStatus.GOOD),
@@ -156,7 +149,7 @@ def test_a_connection_to_gms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_delivered_with_refused_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     with GmsStandIn("a-token") as gms:
-        connect(monkeypatch, conn_type="datahub-rest", host=gms.url, password="another")
+        connect_to_gms(monkeypatch, "lineage", gms.url, password="another")
         assert [result.subject for result in CHECKS.check_connection()] == [
             "connection",
             "DataHub",
@@ -168,7 +161,7 @@ def test_nothing_is_delivered_with_refused_credentials(monkeypatch: pytest.Monke
 def test_a_rejected_proposal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with GmsStandIn() as gms:
         gms.reject(_PROBE_PROPOSAL.entity_urn)
-        connect(monkeypatch, conn_type="datahub-rest", host=gms.url)
+        connect_to_gms(monkeypatch, "lineage", gms.url)
         *_, delivery = CHECKS.check_connection()
     assert (delivery.subject, delivery.status) == ("delivery", CheckStatus.BAD)
     assert "was rejected" in delivery.message
@@ -187,10 +180,7 @@ def test_an_outbox_without_trouble(tmp_path: Path) -> None:
 def test_what_the_outbox_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(tmp_path)
     put(Outbox(storage))
-    redo = UnfinishedAttempt.begun(
-        TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1),
-        SubmittedJob(LineageSettings(), tmp_path / "none"),
-    )
+    redo = unfinished_attempt(tmp_path / "none")
     Outbox(storage).begin(
         key(task_id="runs"), connection_id="datahub", events=None, redo=redo.to_obj()
     )

@@ -14,15 +14,16 @@ import pytest
 from rich.console import Console
 
 from airflow_provider_spark_datahub.cli.outbox import _progress
-from airflow_provider_spark_datahub.conversion import LineageSettings, Proposal
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
+from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery.outbox import Entry
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
-from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
+from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 from tests.cases import cases
 from tests.cli.commands import run, run_apart
-from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import delivered_lines
+from tests.delivery.connections import connect_to_files, connect_to_gms
+from tests.delivery.outboxes import key, outbox_at
+from tests.delivery.samples import delivered
+from tests.operators.tries import unfinished_attempt
 from tests.oracles.gms import GmsStandIn
 from tests.reliability.bad_servers import answering, serving
 
@@ -32,54 +33,35 @@ STATUS = Proposal(
 
 
 def put(folder: Path, connection: str = "lineage_sink", **ids: Any) -> Entry:
-    key = AttemptKey(
-        **{
-            "dag_id": "shop",
-            "run_id": "r1",
-            "task_id": "build",
-            "map_index": -1,
-            "try_number": 2,
-            **ids,
-        }
-    )
+    of = replace(key(2, "build", run_id="r1"), **ids)
     return outbox_at(folder / "outbox").put(
-        key, [STATUS], spark_succeeded=True, connection_id=connection
+        of, [STATUS], spark_succeeded=True, connection_id=connection
     )
 
 
 def begin(
-    folder: Path, task_id: str = "build", record: UnfinishedAttempt | None = None, **ids: Any
+    folder: Path,
+    task_id: str = "build",
+    record: UnfinishedAttempt | None = None,
+    run_id: str = "r1",
 ) -> Entry:
     """Write the entry of an attempt that has begun; without a record, nothing says whether it runs."""
-    key = AttemptKey(
-        **{
-            "dag_id": "shop",
-            "run_id": "r1",
-            "task_id": task_id,
-            "map_index": -1,
-            "try_number": 1,
-            **ids,
-        }
-    )
     redo = record.to_obj() if record else {}
     return outbox_at(folder / "outbox").begin(
-        key, connection_id="lineage_sink", events=None, redo=redo
+        key(1, task_id, run_id=run_id), connection_id="lineage_sink", events=None, redo=redo
     )[0]
 
 
 def running(folder: Path) -> UnfinishedAttempt:
     """Return the record of an attempt of this process."""
-    attempt = TaskAttempt(DagRun(AirflowSite(), "shop", "r1"), "build", 1)
-    return UnfinishedAttempt.begun(attempt, SubmittedJob(LineageSettings(), folder / "none"))
+    return unfinished_attempt(folder / "none", "r1")
 
 
 @pytest.fixture
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the file that the connection ``lineage_sink`` writes."""
     path = tmp_path / "sink"
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_LINEAGE_SINK", json.dumps({"conn_type": "datahub-file", "host": str(path)})
-    )
+    connect_to_files(monkeypatch, "lineage_sink", path)
     return path
 
 
@@ -108,19 +90,14 @@ def test_nothing_from_elsewhere_steers_the_terminal(
     with GmsStandIn() as gms:
         gms.fail_next(422, body={"message": f"no {STEERING}"})
         gms.fail_next(401, body={"message": f"go away {STEERING}"}, times=100)
-        monkeypatch.setenv(
-            "AIRFLOW_CONN_REST", json.dumps({"conn_type": "datahub-rest", "host": gms.url})
-        )
+        connect_to_gms(monkeypatch, "rest", gms.url)
         put(tmp_path, "rest", dag_id=f"rejected{STEERING}")
         put(tmp_path, "rest", dag_id=f"waits{STEERING}")
         put(tmp_path, f"conn{STEERING}", run_id=f"run{STEERING}")
         results = [run("emit", *outbox), run("emit", *outbox), run("pending", *outbox)]
         results += [run("doctor", "--connection", f"conn{STEERING}")]
     with serving(answering(status="403 No", body=f"stay out {STEERING}".encode())) as address:
-        monkeypatch.setenv(
-            "AIRFLOW_CONN_REST",
-            json.dumps({"conn_type": "datahub-rest", "host": f"http://{address}"}),
-        )
+        connect_to_gms(monkeypatch, "rest", f"http://{address}")
         results += [run("doctor", "--connection", "rest")]
     output = "".join(result.stdout + result.stderr for result in results)
     for word in ("go away", "stay out", "rejected", "waits", "run", "conn"):
@@ -206,15 +183,14 @@ def test_each_next_step_of_pending_is_one_that_helps(
         missing := run("pending", *outbox).stderr
     )
     assert "airflow connections add lineage_sink --conn-type datahub-rest" in missing
-    sink = {"conn_type": "datahub-file", "host": str(tmp_path / "sink")}
-    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps(sink))
+    connect_to_files(monkeypatch, "lineage_sink", tmp_path / "sink")
     step("1 for lineage_sink: ", "emit")
     assert run("pending", *outbox).exit_code == 0
     put(tmp_path, run_id="r2").quarantine("no such aspect")
     step("1 quarantined: ", "requeue")
     step("1 for lineage_sink: ", "emit")
     assert run("pending", *outbox).exit_code == 0
-    assert len(delivered_lines(tmp_path / "sink")) == 2
+    assert len(delivered(tmp_path / "sink")) == 2
 
 
 @pytest.mark.parametrize("command", ["pending", "emit"])
@@ -284,7 +260,7 @@ def test_emit_delivers_through_the_entrys_connection(
     result = run("emit", *outbox)
     assert result.stderr == "1 entry settled (1 proposal delivered, 0 rejected), 0 pending\n"
     assert (result.exit_code, result.stdout) == (0, "")
-    assert [json.loads(line) for line in delivered_lines(sink)] == [STATUS.to_obj()]
+    assert delivered(sink) == [STATUS.to_obj()]
     assert run("pending", *outbox).exit_code == 0
 
 
@@ -354,7 +330,7 @@ def test_emit_some(tmp_path: Path, outbox: tuple[str, Path], sink: Path) -> None
     assert run("emit", *outbox, "--dag", "bank").exit_code == 0
     assert run("emit", *outbox, "--max-seconds", "0").exit_code == 1
     assert len(waiting(tmp_path)) == 2
-    assert len(delivered_lines(sink)) == 1
+    assert len(delivered(sink)) == 1
 
 
 def test_a_wrong_limit(outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

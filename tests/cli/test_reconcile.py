@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from tests.cases import cases
 from tests.cli.commands import run
 from tests.conversion.builders import Json, file, query, texts, whole_application
+from tests.delivery.connections import connect_to_gms
 from tests.delivery.outboxes import outbox_at
 from tests.oracles.gms import GmsStandIn
 
@@ -143,8 +144,7 @@ def test_the_map_of_datahubs_datasets_names_them_in_the_next_conversion(
         gms.stored += [
             proposal(theirs, "datasetProperties", {"name": "t", "customProperties": {}, "tags": []})
         ]
-        connection = {"conn_type": "datahub-rest", "host": gms.url}
-        monkeypatch.setenv("AIRFLOW_CONN_GMS", json.dumps(connection))
+        connect_to_gms(monkeypatch, "gms", gms.url)
         result = run("reconcile", events, "--connection", "gms", "--output", tmp_path / "map.json")
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "map.json").read_text()) == {"dataset_urns": {ours: theirs}}
@@ -153,19 +153,22 @@ def test_the_map_of_datahubs_datasets_names_them_in_the_next_conversion(
     assert ours not in after
 
 
-def a_path_a_day(
-    histories: Histories, name: str, *, task: str = "build", also: str = ""
-) -> list[str]:
+def keep(histories: Histories, *paths: str, day: int = 1, task: str = "build") -> None:
+    """Keep the fingerprint of a run that wrote these datasets."""
+    key = AttemptKey("shop", f"scheduled__{day}", task, -1, 1)
+    outputs = {path: Use() for path in paths}
+    histories.write(
+        Fingerprint(key, 10**12 + day, 10**12 + day + 1, True, outputs=outputs), max_age=1e9
+    )
+
+
+def a_path_a_day(histories: Histories, name: str, task: str = "build") -> list[str]:
     """Keep the fingerprints of a task that wrote another path on each of three days; return the
     URNs.
     """
     paths = [urn(name.format(day), "file") for day in (1, 2, 3)]
     for day, path in enumerate(paths, 1):
-        outputs = {path: Use(), **({urn(also, "file"): Use()} if also else {})}
-        key = AttemptKey("shop", f"scheduled__{day}", task, -1, 1)
-        histories.write(
-            Fingerprint(key, 10**12 + day, 10**12 + day + 1, True, outputs=outputs), max_age=1e9
-        )
+        keep(histories, path, day=day, task=task)
     return paths
 
 
@@ -177,9 +180,7 @@ def reconciled(
     """
     with GmsStandIn() as gms:
         gms.stored += stored
-        monkeypatch.setenv(
-            "AIRFLOW_CONN_GMS", json.dumps({"conn_type": "datahub-rest", "host": gms.url})
-        )
+        connect_to_gms(monkeypatch, "gms", gms.url)
         result = run("reconcile", "--outbox", tmp_path, "--connection", "gms", *options)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout), result.stderr
@@ -240,11 +241,8 @@ def test_tables_whose_names_differ_in_digits_too_get_a_path_spec_each(
 ) -> None:
     histories = Histories(outbox_at(tmp_path).storage)
     for day in (1, 2, 3):
-        outputs = {urn(f"/lake/area{area}/out/day_{day}", "file"): Use() for area in (1, 2)}
-        key = AttemptKey("shop", f"scheduled__{day}", "build", -1, 1)
-        histories.write(
-            Fingerprint(key, 10**12 + day, 10**12 + day + 1, True, outputs=outputs), max_age=1e9
-        )
+        paths = [urn(f"/lake/area{area}/out/day_{day}", "file") for area in (1, 2)]
+        keep(histories, *paths, day=day)
     ghosts = [
         ghost(urn(f"/lake/area{area}/out/day_{day}", "file"))
         for area in (1, 2)
@@ -264,10 +262,7 @@ def test_the_instance_of_a_path_is_known_from_datahub(
         urn("us.lake/orders", "s3"),
         urn("eu.lake/orders", "s3"),
     )
-    key = AttemptKey("shop", "scheduled__1", "build", -1, 1)
-    Histories(outbox_at(tmp_path).storage).write(
-        Fingerprint(key, 1, 2, True, outputs={ours: Use()}), max_age=1e9
-    )
+    keep(Histories(outbox_at(tmp_path).storage), ours)
     stored = []
     for dataset, name in ((held, "eu"), (ghosts, "us")):
         instance = f"urn:li:dataPlatformInstance:(urn:li:dataPlatform:s3,{name})"
@@ -281,15 +276,12 @@ def test_datasets_that_differ_only_in_digits_are_counted_and_no_table_is_guessed
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One run wrote them: they may be parts of one table, or tables.
-    outputs = {urn(f"/lake/sensor_{number}", "file"): Use() for number in (1, 2)}
-    key = AttemptKey("shop", "scheduled__1", "build", -1, 1)
-    Histories(outbox_at(tmp_path).storage).write(
-        Fingerprint(key, 1, 2, True, outputs=outputs), max_age=1e9
-    )
+    paths = [urn(f"/lake/sensor_{number}", "file") for number in (1, 2)]
+    keep(Histories(outbox_at(tmp_path).storage), *paths)
     found, said = reconciled(tmp_path, monkeypatch, ghost(urn("/lake/sensor_3", "file")))
     assert found == {"dataset_urns": {}}
     assert (
-        f"3 datasets may be one: they differ from {next(iter(outputs))} only in digits, dates and UUIDs"
+        f"3 datasets may be one: they differ from {paths[0]} only in digits, dates and UUIDs"
         in said
     )
 
@@ -297,8 +289,7 @@ def test_datasets_that_differ_only_in_digits_are_counted_and_no_table_is_guessed
 def test_a_datahub_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     events = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
     with GmsStandIn(token="right") as gms:
-        connection = {"conn_type": "datahub-rest", "host": gms.url, "password": "wrong"}
-        monkeypatch.setenv("AIRFLOW_CONN_GMS", json.dumps(connection))
+        connect_to_gms(monkeypatch, "gms", gms.url, password="wrong")
         result = run("reconcile", events, "--connection", "gms")
     assert result.exit_code == 1
     assert "cannot be read" in result.stderr

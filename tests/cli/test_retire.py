@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,9 @@ from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from tests.cli.commands import run
 from tests.conversion.pairs import Catalog
 from tests.conversion.test_retirement import Run, job
+from tests.delivery.connections import connect_to_files
 from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import delivered_lines
+from tests.delivery.samples import delivered
 
 DAY_MS = 86_400_000
 TWO = {"x": "a", "y": "b"}
@@ -24,8 +24,7 @@ TWO = {"x": "a", "y": "b"}
 @pytest.fixture
 def outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
     """Return the option that names the outbox, whose connection leads to files."""
-    connection = {"conn_type": "datahub-file", "host": str(tmp_path / "sink")}
-    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE_SINK", json.dumps(connection))
+    connect_to_files(monkeypatch, "lineage_sink", tmp_path / "sink")
     return "--outbox", tmp_path / "outbox"
 
 
@@ -42,24 +41,25 @@ def removed(folder: Path, outbox: tuple[str, Path]) -> set[str]:
     """Deliver everything, and return the jobs that DataHub has as removed."""
     assert run("emit", *outbox).exit_code == 0
     catalog = Catalog()
-    catalog.apply(Proposal.from_obj(json.loads(line)) for line in delivered_lines(folder / "sink"))
+    catalog.apply(map(Proposal.from_obj, delivered(folder / "sink")))
     for urn in catalog.removed:
         assert not catalog.jobs[urn].inputs | catalog.jobs[urn].outputs
     return catalog.removed
 
 
-def airflow_has(monkeypatch: pytest.MonkeyPatch, tasks: Mapping[str, set[str]]) -> None:
-    monkeypatch.setattr(hooks, "tasks_of_dags", lambda _: tasks)
+@pytest.fixture
+def _airflow_has_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "tasks_of_dags", lambda _: {"shop": {"build"}})
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_airflow_has_one_task")
 def test_jobs_of_tasks_and_dags_that_are_gone_are_removed(
-    tmp_path: Path, outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, outbox: tuple[str, Path]
 ) -> None:
     sent(tmp_path, "build", Run(TWO))
     sent(tmp_path, "gone", Run(TWO, name="shop.gone"))
     sent(tmp_path, "build", Run({"x": "a"}, name="old.build"), dag_id="old")
-    airflow_has(monkeypatch, {"shop": {"build"}})
     gone = {
         job(name) for name in ("shop.gone", "shop.gone.file.x", "shop.gone.file.y", "old.build")
     }
@@ -96,12 +96,10 @@ def test_what_airflow_does_not_say_is_not_gone(tmp_path: Path, outbox: tuple[str
 
 
 @pytest.mark.slow
-def test_a_job_that_another_task_has_stays(
-    tmp_path: Path, outbox: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("_airflow_has_one_task")
+def test_a_job_that_another_task_has_stays(tmp_path: Path, outbox: tuple[str, Path]) -> None:
     sent(tmp_path, "gone", Run({"x": "a"}, name="shared"))
     sent(tmp_path, "build", Run({"x": "a"}, name="shared"))
-    airflow_has(monkeypatch, {"shop": {"build"}})
     assert run("retire", *outbox).exit_code == 0
     assert removed(tmp_path, outbox) == set()
     (record,) = outbox_at(outbox[1]).jobs.all()

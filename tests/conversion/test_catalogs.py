@@ -12,6 +12,7 @@ import re
 import pytest
 
 from airflow_provider_spark_datahub.conversion import Conversion, Converter, Ending
+from tests.cases import cases
 from tests.conversion.builders import CORPUS, Json, settings, urn
 from tests.conversion.recordings import (
     column_pairs,
@@ -76,22 +77,9 @@ def test_tables_in_glue_have_the_instance_of_their_account(
     assert bool(conversion.diagnostics.unnamed_sources) is (instance is None)
 
 
-@pytest.mark.parametrize(
-    ("was", "now", "unnamed"),
-    [
-        ('.rest.type":"rest"', '.rest.type":"hive"', set()),
-        ('.rest.type":"rest"', '.rest.type":"nessie"', {"rest.shop.orders", "shop.orders"}),
-        (
-            '.rest.uri":"http://127.0.0.1:5124"',
-            '.rest.uri":""',
-            {"rest.shop.orders", "shop.orders"},
-        ),
-        # Another instance than that of the tables that plans name with their catalogue.
-        (r"SparkCatalog@\w+, shop.unclear", "SparkCatalog@1, shop.unclear", {"shop.unclear"}),
-    ],
-)
+@cases("catalogs")
 def test_tables_are_named_by_the_catalogues_that_the_log_shows(
-    was: str, now: str, unnamed: set[str]
+    was: str, now: str, unnamed: list[str]
 ) -> None:
     log = b"\n".join(lines_of(FOLDER / "logs" / "iceberg_catalogs.ndjson")).decode()
     log, number = re.subn(was, now, log)
@@ -104,7 +92,7 @@ def test_tables_are_named_by_the_catalogues_that_the_log_shows(
     assert {*found.outputs} == {
         urn("hive", f"shop.{name}") for name in {"daily", "orders", "unclear"} - names
     }
-    assert {*found.diagnostics.unnamed_sources} == unnamed
+    assert {*found.diagnostics.unnamed_sources} == set(unnamed)
 
 
 def test_tables_that_must_be_paths_have_no_name_where_the_log_lacks_them() -> None:

@@ -279,19 +279,7 @@ def daily(
     )
 
 
-@pytest.mark.parametrize(
-    ("place", "spec", "made"),
-    [
-        ("file:/lake/out/orders_2026112{0}", {"file": ["/lake/{table}"]}, "/lake/out"),
-        ("s3://b/tmp/173241234{0}/x", {"s3": ["s3://b/{table}"]}, "b/tmp"),
-        ("s3a://b/tmp/v173241234567{0}", {"s3": ["s3a://b/{table}"]}, "b/tmp"),
-        ("abfss://c@a.net/tmp/173241234{0}", {"abs": ["abfss://c@a.net/{table}"]}, "c@a.net/tmp"),
-        ("hdfs://nn/lake/tmp/173241234{0}", {"hdfs": ["/lake/{table}"]}, "/lake/tmp"),
-        ("gs://b/out/01990000-0000-7000-8000-00000000000{0}", {"gcs": ["gs://b/{table}"]}, "b/out"),
-        ("gs://b/out/0199000000007000800000000000a{0}{0}a", {"gcs": ["gs://b/{table}"]}, "b/out"),
-        ("gs://b/out/{1}/x", {"gcs": ["gs://b/{table}"]}, "b/out"),
-    ],
-)
+@cases("changes")
 @pytest.mark.parametrize("instance", ["", "eu"])
 def test_a_table_a_day_is_named_with_the_path_spec_that_folds_it(
     place: str, spec: Json, made: str, instance: str

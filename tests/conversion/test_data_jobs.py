@@ -12,6 +12,7 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion import Ending, Proposal
 from airflow_provider_spark_datahub.conversion.aspects import _data_jobs_of, _DataJob
+from tests.cases import cases
 from tests.conversion.builders import (
     Json,
     column,
@@ -88,18 +89,7 @@ MEDALLION = application((["/raw"], ["/bronze"]), (["/bronze", "/codes"], ["/silv
 MEDALLION_PAIRS = pairs_of(("/raw", "/bronze"), ("/bronze", "/silver"), ("/codes", "/silver"))
 
 
-@pytest.mark.parametrize(
-    ("writes", "inputs", "outputs"),
-    [
-        ([], [], []),
-        ([(["/a"], [])], ["/a"], []),
-        ([([], ["/x"]), ([], ["/y"])], [], ["/x", "/y"]),
-        ([(["/a", "/b"], ["/x"])], ["/a", "/b"], ["/x"]),
-        ([(["/a", "/b"], ["/x"]), (["/b", "/a"], ["/y"])], ["/a", "/b"], ["/x", "/y"]),
-        # Two queries make up for each other: each input reaches the output in one of them.
-        ([(["/a"], ["/x"]), (["/b"], ["/x"])], ["/a", "/b"], ["/x"]),
-    ],
-)
+@cases("data_jobs")
 def test_an_exact_application_is_one_job(
     writes: list[tuple[list[str], list[str]]], inputs: list[str], outputs: list[str]
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_spark_datahub.conversion import EventError, convert_events, parse_time_ms
 from airflow_provider_spark_datahub.conversion.archive import NO_TIME, EventHead
 from airflow_provider_spark_datahub.conversion.events import RunEvent, as_object, iso_instant
-from tests.cases import cases
+from tests.cases import cases, tables
 from tests.conversion.builders import (
     APP,
     QUERY,
@@ -55,9 +55,7 @@ def test_other_objects_are_refused(obj: Any, message: str) -> None:
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "datasets", [None, {}, "x", [None, 1, {}, {"namespace": None, "name": None}]]
-)
+@cases("events")
 def test_other_values_are_not_datasets(datasets: Any) -> None:
     read = RunEvent.parse({**event(), "inputs": datasets, "outputs": datasets})
     assert read.inputs == read.outputs == ()
@@ -70,14 +68,7 @@ def test_times_are_read_as_milliseconds(text: Any, expected: int | None) -> None
     assert found is None or iso_instant(found) <= "9999-12-31T23:59:59.999Z"
 
 
-@pytest.mark.parametrize(
-    ("millis", "expected"),
-    [
-        (0, "2026-01-01T00:00:00Z"),
-        (694, "2026-01-01T00:00:00.694Z"),
-        (60_000, "2026-01-01T00:01:00Z"),
-    ],
-)
+@cases("events")
 def test_milliseconds_are_written_as_iso_instants(millis: int, expected: str) -> None:
     assert iso_instant(START_MS + millis) == expected
 
@@ -140,15 +131,8 @@ def test_both_names_of_the_logical_plan_are_known(name: str) -> None:
 def test_a_root_beside_the_parent_is_not_the_parent() -> None:
     # From 1.23 on a parent names the root of the tree; an application's root is the DAG run, its
     # parent the task.
-    parent = {
-        "run": {"runId": "00000000-0000-0000-0000-00000000000a"},
-        "job": {"namespace": "airflow", "name": "dag.task"},
-        "root": {
-            "run": {"runId": "00000000-0000-0000-0000-00000000000b"},
-            "job": {"namespace": "a", "name": "dag"},
-        },
-    }
-    events = [application(kind, run_facets={"parent": parent}) for kind in ("START", "COMPLETE")]
+    facets: Any = tables("events")["parent_and_root"]
+    events = [application(kind, run_facets=facets) for kind in ("START", "COMPLETE")]
     found = convert_events(events, settings()).proposals(settings())
     relationships = find(found, "dataProcessInstanceRelationships")
     assert relationships.entity_urn == f"urn:li:dataProcessInstance:{APP}"

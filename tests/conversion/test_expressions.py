@@ -92,25 +92,8 @@ def test_a_field_is_taken_from_each_level_and_through_aliases() -> None:
     assert {*graph.path("5")} == {"5", "4.i.x", "3.i.x", "1"}
 
 
-# Each once had a number of steps, or a depth, that grew with its own length.
-HOSTILE = {
-    "sums": ("(", "a#1", " + b#2)"),
-    "unclosed": ("if (CASE WHEN struct(x, ", "", ""),
-    "cases": ("CASE WHEN a#1 THEN ", "b#2", " END"),
-    "conditions": ("CASE WHEN ", "b#2", " THEN a#1 END"),
-    "fields": ("struct(x, a#1, y, ", "b#2", ").y"),
-    "indexes": ("a#1[b#2][", "0", "]"),
-    "keys": ("max_by(a#1, ", "b#2", ")"),
-    "lambdas": ("transform(a#1, lambdafunction(", "lambda v#99", ", lambda v#99, false))"),
-    "casts": ("cast(", "a#1", " as struct<x:int>)"),
-    "maps": ("map(a#1, ", "b#2", ")"),
-}
-
-
-@pytest.mark.parametrize("shape", HOSTILE)
-def test_deep_expressions_take_linear_time(shape: str) -> None:
-    opening, middle, closing = HOSTILE[shape]
-
+@cases("expressions")
+def test_deep_expressions_take_linear_time(opening: str, middle: str, closing: str) -> None:
     def seconds(depth: int) -> float:
         text = opening * depth + middle + closing * depth
         began = time.process_time()

@@ -22,6 +22,7 @@ from airflow_provider_spark_datahub.conversion.history.impact import (
 )
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from benchmarks.impact import outcomes
+from tests.cases import cases
 from tests.conversion.builders import (
     OTHER_QUERY,
     QUERY,
@@ -148,10 +149,7 @@ def test_a_read_without_a_version_beside_another_job_s_may_be_of_any() -> None:
     assert reached(records) == ["both.run1?"]
 
 
-@pytest.mark.parametrize(
-    ("known", "held", "is_new"),
-    [((1, 2), 2, False), ((2,), 2, True), ((), 1, True), ((1,), 0, True)],
-)
+@cases("impact")
 def test_the_outbox_knows_more_than_datahub_if_it_has_every_attempt(
     known: Any, held: int, is_new: bool
 ) -> None:

@@ -166,35 +166,12 @@ def test_scans_of_other_engines_are_scans(head: str, table: str) -> None:
     assert Plan.of(query("Execute ShowTablesCommand", head)).unknown_nodes() == ()
 
 
-@pytest.mark.parametrize(
-    "heads",
-    [
-        ("Execute CreateViewCommand", "CreateViewCommand", "LogicalRelation"),
-        ("CommandResult", "Execute ShowTablesCommand", "ShowTablesCommand"),
-        (
-            "AdaptiveSparkPlan",
-            "GpuColumnarToRow",
-            "GpuHashAggregate",
-            "GpuFilter",
-            "GpuScan parquet ",
-        ),
-        ("CommandResult", "CreateTable"),
-        ("Project", "AcmeShuffle", "Scan csv "),
-    ],
-)
+@cases("plans")
 def test_what_hides_no_dataset_is_known(heads: tuple[str, ...]) -> None:
     assert Plan.of(query(*heads)).unknown_nodes() == ()
 
 
-@pytest.mark.parametrize(
-    ("heads", "unknown"),
-    [
-        (("AcmeWrite", "Scan csv "), "AcmeWrite"),
-        (("AdaptiveSparkPlan", "AcmeWrite", "Scan csv "), "AcmeWrite"),
-        (("Project", "CommandResult", "AcmeWrite", "Scan csv "), "AcmeWrite"),
-        (("Project", "AcmeScan"), "AcmeScan"),
-    ],
-)
+@cases("plans")
 def test_what_may_hide_a_dataset_is_reported(heads: tuple[str, ...], unknown: str) -> None:
     text = query(*heads)
     if unknown == heads[-1]:

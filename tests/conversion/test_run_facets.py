@@ -231,9 +231,7 @@ def test_written_partitions_are_the_partition_spec() -> None:
     } == {str(spec)}
 
 
-@pytest.mark.parametrize(
-    "condition", [None, {}, {"type": "location", "locations": ["/a"]}, {"type": "partition"}]
-)
+@cases("run_facets")
 def test_conditions_without_a_partition_are_ignored(condition: Any) -> None:
     output = {**dataset("file", "/z"), "outputFacets": {"subset": {"outputCondition": condition}}}
     assert only_job(whole_application(query(outputs=[output]))).lineage.partitions == ()

@@ -82,17 +82,12 @@ def test_path_specs_are_read(options: Json, expected: list[Json]) -> None:
     assert read(options).path_specs == path_specs(expected)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("on", True), ("Off", False), ("no", False), ("1", True)]
-)
+@cases("settings")
 def test_booleans_have_many_spellings(text: str, expected: bool) -> None:
     assert read({"coalesce_jobs": text}).coalesce_jobs is expected
 
 
-@pytest.mark.parametrize(
-    ("pipeline_name", "expected"),
-    [(None, "shop"), ("mine", "mine"), ("eu.{application}", "eu.shop"), ("{a} {{x}}", "{a} {{x}}")],
-)
+@cases("settings")
 def test_the_flow_of_an_application_is_known_from_settings(
     pipeline_name: str | None, expected: str
 ) -> None:

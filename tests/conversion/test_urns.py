@@ -67,10 +67,7 @@ def test_a_job_name_that_starts_with_a_dot_names_no_flow() -> None:
     assert FlowIdentity.of(parsed(job=".x"), settings(), "app").flow_id == "app"
 
 
-@pytest.mark.parametrize(
-    ("job", "name"),
-    [("plain", "plain"), ("a.b.c", "b.c"), ("trail.", ""), ("my_app.query_1", "query_1")],
-)
+@cases("urns")
 def test_the_job_of_a_single_event_has_its_name(job: str, name: str) -> None:
     assert job_id_and_name(parsed(job=job), settings()) == (job, name)
 

@@ -42,6 +42,27 @@ def patch(name: str) -> Proposal:
     return Proposal("dataJob", job_urn(name), "dataJobInputOutput", [edge], "PATCH")
 
 
+def run_events(folder: Path) -> list[dict[str, Any]]:
+    """Return the run events that a file sink wrote."""
+    return [
+        proposal["aspect"]["json"]
+        for proposal in delivered(folder)
+        if proposal["aspectName"] == "dataProcessInstanceRunEvent"
+    ]
+
+
+def task_results(folder: Path) -> set[str]:
+    """Return the results of task runs and DAG runs that a file sink wrote."""
+    results = [event.get("result", {}) for event in run_events(folder)]
+    return {result["type"] for result in results if result.get("nativeResultType") == "airflow"}
+
+
+def stored_content(stored: dict[str, Any]) -> Content:
+    """Return the content of a proposal as a server stores it."""
+    value = json.loads(stored["aspect"]["value"])
+    return stored["entityUrn"], stored["aspectName"], stored["changeType"], value
+
+
 def contents(proposals: list[Proposal]) -> list[Content]:
     """Return what a server stores of proposals."""
     return [
@@ -49,14 +70,17 @@ def contents(proposals: list[Proposal]) -> list[Content]:
     ]
 
 
+def delivered(folder: Path) -> list[dict[str, Any]]:
+    """Return the proposals that a file sink wrote to its folder, in the order of their deliveries."""
+    proposals: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("*.json")):
+        proposals += json.loads(path.read_text(encoding="utf-8"))
+    return proposals
+
+
 def delivered_lines(folder: Path) -> list[str]:
-    """Return the proposals that a file sink wrote to its folder, as JSON, in the order of their
-    deliveries.
-    """
-    arrays = [
-        json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))
-    ]
-    return [json.dumps(proposal, ensure_ascii=False) for array in arrays for proposal in array]
+    """Return these proposals as JSON."""
+    return [json.dumps(proposal, ensure_ascii=False) for proposal in delivered(folder)]
 
 
 def delivered_text(folder: Path) -> str:

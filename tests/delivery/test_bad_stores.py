@@ -16,7 +16,7 @@ import pytest
 from airflow_provider_spark_datahub.delivery.outbox import Drain, ObjectStorage, Outbox, OutboxError
 from tests.delivery.outboxes import Recording, key, put
 from tests.delivery.samples import upsert
-from tests.patience import join
+from tests.patience import at_once
 
 ENTRIES, DRAINERS = 20, 3
 
@@ -103,11 +103,7 @@ def test_a_store_that_lists_late_or_throttles_loses_nothing(late: float, throttl
         with suppress(OutboxError):
             put(opened(), key(task_id=f"task{number}"), [upsert(str(number))])
             kept.append(str(number))
-    drainers = [threading.Thread(target=drain) for _ in range(DRAINERS)]
-    for drainer in drainers:
-        drainer.start()
-    for drainer in drainers:
-        join(drainer)
+    at_once([drain] * DRAINERS)
     store.late = store.throttled = 0.0
     drain()
     assert opened().names() == []

@@ -69,9 +69,7 @@ def test_errors_that_end_a_process_are_not_caught(error: BaseException) -> None:
 # -- waits
 
 
-@pytest.mark.parametrize(
-    ("attempt", "seconds"), [(1, 0.5), (2, 1.0), (3, 2.0), (5, 8.0), (6, 8.0), (100_000, 8.0)]
-)
+@cases("failure")
 def test_the_backoff_doubles_up_to_its_limit(attempt: int, seconds: float) -> None:
     longest = Backoff(first=0.5, longest=8.0, jitter=lambda: 1.0)
     shortest = Backoff(first=0.5, longest=8.0, jitter=lambda: 0.0)

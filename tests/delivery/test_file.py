@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,8 @@ import pytest
 from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import CheckStatus, Deadline, Delivery
 from airflow_provider_spark_datahub.delivery.sinks import FileSink
-from tests.delivery.samples import delivered_lines, patch, upsert, upserts
-from tests.patience import join
+from tests.delivery.samples import delivered, patch, upsert, upserts
+from tests.patience import at_once
 
 
 def write(folder: Path, proposals: list[Proposal]) -> None:
@@ -37,21 +37,12 @@ def test_each_delivery_is_a_file_and_their_names_are_in_order(tmp_path: Path) ->
         re.fullmatch(r"\d{4}-\d\d-\d\dT\d{6}\.\d{6}Z-[0-9a-f]{12}\.json", file.name)
         for file in files
     )
-    assert [json.loads(line) for line in delivered_lines(folder)] == [
-        each.to_obj() for each in proposals
-    ]
+    assert delivered(folder) == [each.to_obj() for each in proposals]
 
 
 def test_deliveries_at_once_disturb_none(tmp_path: Path) -> None:
-    threads = [
-        threading.Thread(target=write, args=(tmp_path, upserts(2, f"t{number}-")))
-        for number in range(20)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        join(thread)
-    assert len(delivered_lines(tmp_path)) == 40
+    at_once([partial(write, tmp_path, upserts(2, f"t{number}-")) for number in range(20)])
+    assert len(delivered(tmp_path)) == 40
 
 
 def test_a_disk_that_refuses_leaves_no_file(

@@ -18,7 +18,7 @@ from airflow_provider_spark_datahub.delivery import CheckStatus, ConnectionParts
 from airflow_provider_spark_datahub.delivery.sinks import KafkaSettings, KafkaSink
 from tests.cases import cases
 from tests.delivery.faults import Fault, survive
-from tests.delivery.samples import Content, contents, patch, upsert, upserts
+from tests.delivery.samples import Content, contents, patch, stored_content, upsert, upserts
 from tests.patience import BUDGETS, not_outlasting, within
 from tests.servers.kafka import PASSWORD, USER, Kafka
 from tests.servers.loopback import LoopbackServer
@@ -51,16 +51,7 @@ class Target:
         return KafkaSink(KafkaSettings.from_connection(connection))
 
     def stored(self) -> list[Content]:
-        found = [each.proposal for each in self.kafka.messages(self.topic)]
-        return [
-            (
-                each["entityUrn"],
-                each["aspectName"],
-                each["changeType"],
-                json.loads(each["aspect"]["value"]),
-            )
-            for each in found
-        ]
+        return [stored_content(each.proposal) for each in self.kafka.messages(self.topic)]
 
 
 def by_entity(items: list[Content]) -> dict[str, list[Content]]:

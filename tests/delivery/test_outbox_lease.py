@@ -26,7 +26,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
 )
 from airflow_provider_spark_datahub.delivery.outbox.format import seal, unseal
 from tests.delivery.outboxes import files
-from tests.patience import HANGS, PATIENCE
+from tests.patience import HANGS, PATIENCE, at_once
 
 GROUP = ("shop.build-0123", "89abcdef")
 
@@ -66,14 +66,7 @@ def test_exactly_one_of_simultaneous_takers_holds_it(
             return listed
 
     found: list[Lease | None] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(Lease.take(Meeting(tmp_path), GROUP)))
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
+    at_once([lambda: found.append(Lease.take(Meeting(tmp_path), GROUP))] * 3)
     assert len(found) == 3
     assert sum(lease is not None for lease in found) == 1
 

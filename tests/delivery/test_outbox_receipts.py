@@ -48,19 +48,8 @@ def delivered(
     outbox: Outbox, try_number: int = 1, task_id: str = "build", run_id: str = "run"
 ) -> Entry:
     entry = put(outbox, key(try_number, task_id, run_id=run_id), 2)
-    entry.settle(Delivery(2, stored=False), entry.items())
+    entry.settle(Delivery(2), entry.items())
     return entry
-
-
-def test_a_receipt_is_small_and_names_the_delivered_aspects(outbox: Outbox, tmp_path: Path) -> None:
-    entry = delivered(outbox)
-    (path,) = files(tmp_path)
-    assert path.stat().st_size < 1000
-    receipt, newer = outbox.receipts.find(entry.name, entry.manifest)
-    assert receipt is not None
-    assert (receipt.delivered, receipt.stored, newer) == (2, False, set())
-    assert receipt.delivered_ms is not None
-    assert receipt.delivered_ms >= receipt.created_ms
 
 
 def test_receipts_name_aspects_that_later_attempts_and_runs_replaced(outbox: Outbox) -> None:

@@ -26,9 +26,9 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     storage as outbox_storage,
 )
 from airflow_provider_spark_datahub.delivery.outbox.storage import OutboxStorage
-from airflow_provider_spark_datahub.foundation.files import NotRegularFileError, TooLargeFileError
+from airflow_provider_spark_datahub.foundation.files import TooLargeFileError
 from tests.delivery.outboxes import files, put
-from tests.patience import HANGS, hanging_disk, not_outlasting
+from tests.patience import HANGS, at_once, hanging_disk, not_outlasting
 
 
 @pytest.fixture
@@ -81,16 +81,6 @@ def test_objects_are_moved(storage: OutboxStorage) -> None:
 
 
 # -- in a folder
-
-
-def test_a_listed_file_that_has_become_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
-    storage = LocalStorage(tmp_path)
-    storage.write("a/1", [b"one\n"])
-    assert storage.names("a") == ["a/1"]
-    (tmp_path / "a/1").unlink()
-    os.mkfifo(tmp_path / "a/1")
-    with pytest.raises(NotRegularFileError):
-        storage.first_line("a/1")
 
 
 def test_drafts_are_not_listed(tmp_path: Path) -> None:
@@ -161,11 +151,7 @@ def test_a_folder_that_others_remove_is_made_again(tmp_path: Path) -> None:
         except OSError as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once([partial(work, number) for number in range(4)])
     assert failed == []
 
 

@@ -36,6 +36,7 @@ from airflow_provider_spark_datahub.delivery.sinks.rest_client import (
     _batch_bodies,
     _system_metadata,
 )
+from tests.cases import cases
 from tests.delivery.samples import job_urn, patch, upsert, upserts
 from tests.servers.certificates import make_certificate
 from tests.servers.loopback import Answer, AnsweringServer, Request
@@ -115,27 +116,7 @@ def test_bodies_equal_those_of_datahubs_emitter(mode: EmitMode, proposals: list[
     assert without_moment(body) == without_moment(theirs)
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"DATAHUB_CALLER": "a b;c/ü" + "x" * 99},
-        {
-            "DATAHUB_CALLER": "shop",
-            "DATAHUB_SYSTEM_CLIENT_ID": "me",
-            "DATAHUB_SYSTEM_CLIENT_SECRET": "secret",
-        },
-        {
-            "DATAHUB_CALLER": "shop",
-            "DATAHUB_SYSTEM_CLIENT_ID": "me",
-            "DATAHUB_CLIENT_CERT_PATH": "/c.pem",
-        },
-        {
-            "DATAHUB_CALLER": "shop",
-            "DATAHUB_CLIENT_CERT_PATH": "/c.pem",
-            "DATAHUB_CLIENT_KEY_PATH": "/k.pem",
-        },
-    ],
-)
+@cases("rest")
 def test_the_session_equals_that_of_datahubs_emitter(
     variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,18 @@ from airflow_provider_spark_datahub.conversion import Proposal
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, SinkSettingsError
 from airflow_provider_spark_datahub.hooks import datahub, open_sink, sink_of
 from tests.cases import cases
+from tests.delivery.connections import connect
 from tests.servers.kafka import Kafka
 from tests.servers.schema_registry import SchemaRegistry
 
 
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Defines a connection in the environment; as JSON keeps its type, a URI does not."""
+    """Defines a connection in the environment."""
     monkeypatch.setenv(
         "AWS_EC2_METADATA_DISABLED", "true"
     )  # nobody is asked for keys where a connection has none
-
-    def define(connection_id: str, **fields: Any) -> None:
-        value = fields["uri"] if "uri" in fields else json.dumps(fields)
-        monkeypatch.setenv(f"AIRFLOW_CONN_{connection_id.upper()}", value)
-
-    return define
+    return partial(connect, monkeypatch)
 
 
 @pytest.mark.slow

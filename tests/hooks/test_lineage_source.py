@@ -37,6 +37,7 @@ from airflow_provider_spark_datahub.hooks import (
 )
 from airflow_provider_spark_datahub.task import XCOM_KEY
 from tests.airflow_versions import AIRFLOW
+from tests.delivery.connections import connect_to_files
 from tests.delivery.outboxes import Recording, outbox_at, put
 
 MORNING = datetime(2026, 1, 1, 6, tzinfo=UTC)
@@ -141,8 +142,7 @@ def test_a_run_has_the_records_of_its_tasks_and_of_its_end(
     database: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = tmp_path / "sink"
-    connection = {"conn_type": "datahub-file", "host": str(sink)}
-    monkeypatch.setenv("AIRFLOW_CONN_SINK", json.dumps(connection))
+    connect_to_files(monkeypatch, "sink", sink)
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION", str(tmp_path / "outbox"))
     outbox = outbox_at(tmp_path / "outbox")
     for task_id, index in (("build", -1), ("copy", 0), ("copy", 1), ("", -1)):

@@ -14,6 +14,7 @@ from airflow_provider_spark_datahub.delivery import Deadline
 from airflow_provider_spark_datahub.hooks import check_sink, mask
 from airflow_provider_spark_datahub.hooks.datahub import DatahubFileHook, _shown_secrets
 from tests.airflow_versions import read_names_of_secrets, redact
+from tests.delivery.connections import connect
 
 KNOWN = {
     "basic.auth.user.info": "me:canary-1",
@@ -50,8 +51,7 @@ def shown_by_the_api(extra: dict[str, Any]) -> str:
 
 def warnings(extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return what the checks of a connection with this extra say about its secrets."""
-    connection = {"conn_type": "datahub-file", "host": "/data/lineage", "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
+    connect(monkeypatch, "lineage", conn_type="datahub-file", host="/data/lineage", extra=extra)
     results = check_sink("lineage", DatahubFileHook("lineage").get_conn(), Deadline.after(60))
     return [result for result in results if result.subject == "credentials"]
 

@@ -5,7 +5,6 @@ too.
 from __future__ import annotations
 
 import json
-import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -15,18 +14,19 @@ import pytest
 from datahub.ingestion.source.file import read_metadata_file
 from datahub.metadata.schema_classes import MetadataChangeEventClass
 
-from airflow_provider_spark_datahub.backfill.delivery import _BATCH, BackfillDelivery, Rate, _Totals
+from airflow_provider_spark_datahub.backfill.delivery import _BATCH
 from airflow_provider_spark_datahub.backfill.plan import PLAN_FILE, SUMMARY, BackfillPlan, PlanError
 from airflow_provider_spark_datahub.delivery import Deadline, Delivery, Rejection, Sink
 from airflow_provider_spark_datahub.delivery.outbox import Drain, Outbox, OutboxError
 from airflow_provider_spark_datahub.hooks.datahub import DatahubObjectStoreHook
 from airflow_provider_spark_datahub.hooks.storage import open_outbox, result_folder
 from tests.backfill.results import write_parts
-from tests.backfill.test_delivery import Receiver
 from tests.cli.commands import run
+from tests.delivery.connections import connect, connect_to_files
 from tests.delivery.faults import Fault, survive
 from tests.delivery.outboxes import Recording, key, put, receipts_in
-from tests.delivery.samples import delivered_lines, patch, upsert, upserts
+from tests.delivery.samples import delivered, patch, upsert, upserts
+from tests.patience import at_once
 from tests.servers.s3 import S3
 
 
@@ -54,21 +54,14 @@ def bucket(s3: S3) -> Bucket:
 
 @pytest.fixture
 def open_sink(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> OpenSink:
-    def connect(uri: str | None = None, **changes: object) -> Sink:
+    def opened(uri: str | None = None, **changes: object) -> Sink:
         lake = bucket.name.replace("-", "_")  # Airflow keeps what it opened by a connection's id
-        monkeypatch.setenv(
-            f"AIRFLOW_CONN_{lake.upper()}", json.dumps(bucket.s3.connection(**changes))
-        )
-        host = uri or f"s3://{bucket.name}/a/b"
-        connection = {
-            "conn_type": "datahub-object-store",
-            "host": host,
-            "extra": {"storage_conn_id": lake},
-        }
-        monkeypatch.setenv("AIRFLOW_CONN_LINEAGE", json.dumps(connection))
+        connect(monkeypatch, lake, **bucket.s3.connection(**changes))
+        host, extra = uri or f"s3://{bucket.name}/a/b", {"storage_conn_id": lake}
+        connect(monkeypatch, "lineage", conn_type="datahub-object-store", host=host, extra=extra)
         return DatahubObjectStoreHook("lineage").get_conn()
 
-    return connect
+    return opened
 
 
 def test_a_batch_is_one_object_that_datahub_reads(bucket: Bucket, open_sink: OpenSink) -> None:
@@ -174,14 +167,7 @@ def test_drainers_of_one_bucket_deliver_each_entry_once_in_order(location: str) 
         for try_number in (1, 2):
             put(outbox, key(try_number, f"task{number}"), [upsert(f"{number}.{try_number}")])
     sink = Recording()
-    threads = [
-        threading.Thread(target=lambda: Drain(open_outbox(location), lambda _: (sink, None)).run())
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    at_once([lambda: Drain(open_outbox(location), lambda _: (sink, None)).run()] * 3)
     assert sorted(sink.names) == sorted(f"{number}.{one}" for number in range(6) for one in (1, 2))
     for number in range(6):
         assert sink.names.index(f"{number}.1") < sink.names.index(f"{number}.2")
@@ -191,7 +177,7 @@ def test_drainers_of_one_bucket_deliver_each_entry_once_in_order(location: str) 
 def test_a_wrong_secret_is_reported_without_its_text(
     s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_MISLAID", json.dumps(s3.connection(password="not-the-secret")))
+    connect(monkeypatch, "mislaid", **s3.connection(password="not-the-secret"))
     wrong = "s3://mislaid@lineage/outbox"
     with pytest.raises(OutboxError, match=f"Cannot write to the outbox {wrong}") as caught:
         put(open_outbox(wrong))
@@ -226,49 +212,18 @@ def results(lake: str, tmp_path: Path) -> str:
     return place
 
 
-def deliver(results: str, sink: Receiver) -> _Totals:
-    def opened() -> Sink:
-        return sink.open()
-
-    return BackfillDelivery(result_folder(results, "lake"), opened, Rate(0), threads=2).run()
-
-
-def test_parts_in_a_bucket_arrive_once_in_order_and_a_second_time_nothing_does(
-    results: str,
-) -> None:
-    sink, again = Receiver(), Receiver()
-    assert deliver(results, sink).delivered == sum(map(len, PARTS))
-    for part in PARTS:
-        assert [one for one in sink.arrived if one in part] == part
-    assert deliver(results, again).complete == 2
-    assert again.opened == 0
-
-
-def test_the_command_delivers_from_there(
+def test_the_command_delivers_from_there_and_a_second_time_nothing(
     results: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = BackfillPlan(("/events",), results)
     (result_folder(results, "lake") / PLAN_FILE).write_bytes(plan.to_json().encode())
     (result_folder(results, "lake") / SUMMARY).write_bytes(json.dumps(SUMMARISED).encode())
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_SINK",
-        json.dumps({"conn_type": "datahub-file", "host": str(tmp_path / "sink")}),
-    )
-    done = run(
-        "backfill",
-        "/events",
-        "--out",
-        results,
-        "--out-connection",
-        "lake",
-        "--emit",
-        "sink",
-        "--rate",
-        "0",
-    )
-    assert done.exit_code == 0, done.stderr
-    sent = [json.loads(line) for line in delivered_lines(tmp_path / "sink")]
-    assert sent == [one.to_obj() for part in PARTS for one in part]
+    connect_to_files(monkeypatch, "sink", tmp_path / "sink")
+    from_lake = ("backfill", "/events", "--out", results, "--out-connection", "lake")
+    for _ in range(2):
+        done = run(*from_lake, "--emit", "sink", "--rate", "0")
+        assert done.exit_code == 0, done.stderr
+    assert delivered(tmp_path / "sink") == [one.to_obj() for part in PARTS for one in part]
 
 
 def test_a_missing_connection_is_reported(results: str) -> None:

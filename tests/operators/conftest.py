@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.operators.tries import FakeSpark, configure_airflow
+from tests.operators.tries import FakeSpark, TaskState, configure_airflow
+from tests.patience import join_threads
 
 
 @pytest.fixture(autouse=True)
@@ -20,10 +20,13 @@ def airflow_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def _nothing_goes_on() -> Iterator[None]:
     """Announcements and deliveries end with the test."""
     yield
-    for thread in threading.enumerate():
-        if thread.name.startswith("lineage-"):
-            thread.join(20)
-            assert not thread.is_alive()
+    join_threads("lineage-")
+
+
+@pytest.fixture(params=["with task state", "without"])
+def state(request: pytest.FixtureRequest) -> TaskState | None:
+    """Airflow keeps a state of tasks since 3.3; otherwise the outbox has the record."""
+    return TaskState() if request.param == "with task state" else None
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from importlib import import_module
 from typing import Any
@@ -13,6 +12,7 @@ from airflow_provider_spark_datahub.capture.spark_submit import Submission
 from airflow_provider_spark_datahub.operators.spark_submit import _SubmitLauncher
 from tests.airflow_versions import skip_if_airflow_injects_nothing
 from tests.cases import cases
+from tests.delivery.connections import connect
 from tests.operators.tries import FakeSpark, context_of, operator_with_lineage, report_of
 
 
@@ -49,9 +49,7 @@ def test_the_command_and_the_deploy_mode_are_those_of_the_operator_then_of_the_c
     binary: str,
     local: bool,
 ) -> None:
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "extra": connection})
-    )
+    connect(monkeypatch, "spark_default", conn_type="spark", extra=connection)
     operator = operator_with_lineage(spark, env_vars={"A": 1}, **arguments)
     found = _SubmitLauncher(operator, context_of(operator)).spark()
     assert (found.binary, found.local_driver) == (binary, local)

@@ -18,6 +18,7 @@ from airflow_provider_spark_datahub.backfill.plan import SPARK_MAIN, PlanError
 from airflow_provider_spark_datahub.conversion import LineageSettings, SettingsError, convert_events
 from airflow_provider_spark_datahub.operators.backfill import BackfillLineageOperator
 from tests.backfill.results import calls, stand_in
+from tests.delivery.connections import connect_to_files
 from tests.operators import tries
 
 pytestmark = pytest.mark.slow
@@ -111,8 +112,7 @@ print(*sorted({{name.partition(".")[0] for name in set(sys.modules) - before}}))
 def test_the_next_attempt_only_delivers_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = {"conn_type": "datahub-file", "host": "/proc/nowhere/lineage"}
-    monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps(sink))
+    connect_to_files(monkeypatch, "broken", Path("/proc/nowhere/lineage"))
     with pytest.raises(match="complete: 0 of 1 part: "):
         execute(tmp_path, datahub_conn_id="broken")
     assert execute(tmp_path, datahub_conn_id="datahub_file", rate=0)["delivered"] == PROPOSALS

@@ -5,16 +5,12 @@ did not see.
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_spark_datahub.capture import ATTEMPT_PROPERTY, EventLog, Submission
-from airflow_provider_spark_datahub.conversion import Converter, LineageSettings
-from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from tests.cases import cases
 from tests.operators import tries
 
@@ -72,38 +68,6 @@ def test_auto_uses_the_events_of_a_job_that_the_listener_saw(spark: tries.FakeSp
     assert len(with_log["jobs"]) == 1
     edges = len(with_log["inputs"]) + len(with_log["outputs"])
     assert with_log["sources"] == {"EVENT, SPARK_PLAN": edges, "LEFT_OUT": 0}
-
-
-def test_the_users_own_log_is_found_by_its_mark(tmp_path: Path) -> None:
-    """The folder of a History Server holds the logs of many applications, at the same time too."""
-    history, events_file = tmp_path / "history", tmp_path / "events.ndjson"
-    history.mkdir()
-    wanted = Submission(
-        properties={"spark.eventLog.enabled": "true", "spark.eventLog.dir": history.as_uri()}
-    )
-    log = SparkEventLog()
-    injected = log.inject(wanted, events_file, local_driver=True)
-    mark = str(injected.properties[ATTEMPT_PROPERTY])
-    for number, attempt in enumerate(("another", mark)):
-        lines = [json.loads(line) for line in tries.LOG.splitlines()]
-        for line in lines:
-            if line["Event"] == "SparkListenerEnvironmentUpdate":
-                line["Spark Properties"] = {ATTEMPT_PROPERTY: attempt}
-        (history / f"local-{number}").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    (history / "local-2").write_bytes(b"")
-    found = EventLog(history, attempt=mark)
-    assert list(found)
-    assert found.logs == ["local-1"]
-    converter = Converter(LineageSettings())
-    assert log.read(converter, lambda: False)
-    log.remove()
-    assert len(list(history.iterdir())) == 3
-
-
-@pytest.fixture(params=["with task state", "without"])
-def state(request: pytest.FixtureRequest) -> tries.TaskState | None:
-    """Airflow keeps a state of tasks since 3.3; otherwise the outbox has the record."""
-    return tries.TaskState() if request.param == "with task state" else None
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ from airflow_provider_spark_datahub.operators.task_lineage import LineagePending
 from tests.capture.installations import executable
 from tests.capture.test_connect_session import FILE, ONE, RECORDED
 from tests.cases import cases
+from tests.delivery.connections import connect, connect_to_files
 from tests.delivery.outboxes import outbox_at
 from tests.delivery.samples import delivered_text
 from tests.operators.tries import (
@@ -146,8 +147,7 @@ def test_a_session_of_a_connection_has_its_own_operations(
     server, seen = tmp_path / "server.ndjson", list[str]()
     server.write_text("")
     user = {"login": "ada", "password": "connect-secret"}
-    connection = {"conn_type": "spark_connect", "host": "spark", "port": 15002, **user}
-    monkeypatch.setenv("AIRFLOW_CONN_SHARED", json.dumps(connection))
+    connect(monkeypatch, "shared", conn_type="spark_connect", host="spark", port=15002, **user)
 
     def session(self: Any) -> None:
         seen.append(str(self.config_kwargs.get("spark.remote")))
@@ -318,9 +318,7 @@ def test_the_context_manager_has_the_lineage_of_the_sparks_in_it(
     with pytest.raises(RuntimeError) as caught, spark_lineage(**OPTIONS):
         raise failure
     assert caught.value is failure
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_DATAHUB_FILE", '{"conn_type": "datahub-file", "host": "/proc/nowhere/x"}'
-    )
+    connect_to_files(monkeypatch, "datahub_file", Path("/proc/nowhere/x"))
     with pytest.raises(LineagePendingError), spark_lineage(**OPTIONS, lineage_on_failure="fail"):
         subprocess.run(["spark-submit", "x.py"], check=True)
     assert len(below.runs) == 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +10,17 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from airflow_provider_spark_datahub.conversion.run_tree import AirflowSite, DagRun, TaskAttempt
-from airflow_provider_spark_datahub.conversion.settings import LineageSettings
-from airflow_provider_spark_datahub.delivery.outbox import Outbox
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 from airflow_provider_spark_datahub.operators.deliver_lineage import DeliverLineageOperator
-from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.cli.commands import run
 from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import delivered_lines, upserts
+from tests.delivery.samples import delivered, upserts
 from tests.operators.tries import (
-    CORPUS,
-    START_MS,
     FakeSpark,
     TaskInstance,
     context_of,
     execute as spark_execute,
+    killed_last_attempt,
     operator_with_lineage,
 )
 
@@ -65,7 +58,7 @@ def test_pending_entries_of_all_dags_are_delivered(
         0,
         [],
     )
-    assert len(delivered_lines(tmp_path / "sink")) == 4
+    assert len(delivered(tmp_path / "sink")) == 4
     assert waiting(tmp_path) == []
 
 
@@ -118,40 +111,18 @@ def test_its_arguments_are_templates() -> None:
 def test_a_killed_tasks_events_are_converted_when_airflow_says_that_it_is_over(
     tmp_path: Path, states: Any, settled: int
 ) -> None:
-    killed_task(tmp_path)
+    killed_last_attempt(tmp_path, task_id="build")
     context: Any = {"ti": TaskInstance(task_id="deliver", states=states)}
     result = DeliverLineageOperator(task_id="deliver").execute(context)
     assert (result["settled"], result["waiting"]) == (settled, 1 - settled)
 
 
 def test_a_killed_attempt_is_over_if_a_later_one_left_an_entry(tmp_path: Path) -> None:
-    outbox, key = killed_task(tmp_path)
-    outbox.put(
-        replace(key, try_number=2),
-        upserts(2, "build"),
-        spark_succeeded=True,
-        connection_id="datahub_file",
-    )
+    outbox, _ = killed_last_attempt(tmp_path)
+    later = AttemptKey("shop", "another", "killed", -1, 2)
+    outbox.put(later, upserts(2), spark_succeeded=True, connection_id="datahub_file")
     context: Any = {"ti": TaskInstance(task_id="deliver", others="running")}
     assert DeliverLineageOperator(task_id="deliver").execute(context)["settled"] == 2
-
-
-def killed_task(tmp_path: Path) -> tuple[Outbox, AttemptKey]:
-    # A copy: the drain removes delivered events.
-    events = Path(shutil.copy(CORPUS / "a_csv_join_agg.ndjson", tmp_path))
-    record = UnfinishedAttempt.begun(
-        TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1, start_ms=START_MS),
-        SubmittedJob(LineageSettings(), events),
-    )
-    key = AttemptKey("shop", "run", "build", -1, 1)
-    outbox = outbox_at(tmp_path / "outbox")
-    outbox.begin(
-        key,
-        connection_id="datahub_file",
-        events=None,
-        redo=replace(record, machine="gone").to_obj(),
-    )
-    return outbox, key
 
 
 @pytest.mark.slow

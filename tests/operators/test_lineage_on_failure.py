@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_spark_datahub.delivery.outbox.entries import Entry
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError
-from tests.delivery.samples import delivered_lines, delivered_text
+from tests.delivery.samples import delivered_text, run_events
 from tests.operators.tries import FakeSpark, TaskState, run_try
 
 
@@ -23,21 +22,13 @@ def obstacle(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(params=["with task state", "without"])
-def state(request: pytest.FixtureRequest) -> TaskState | None:
-    """Airflow keeps a state of tasks since 3.3."""
-    return TaskState() if request.param == "with task state" else None
-
-
-def run_events(tmp_path: Path) -> list[tuple[str, int | None, str | None]]:
-    lines = delivered_lines(tmp_path / "sink")
-    events = [
-        one["aspect"]["json"] for one in map(json.loads, lines) if "RunEvent" in one["aspectName"]
+def ends(tmp_path: Path) -> list[tuple[int, str]]:
+    """Return the attempts that ended, and their results."""
+    return [
+        (event["attempt"], event["result"]["type"])
+        for event in run_events(tmp_path / "sink")
+        if "attempt" in event and event["status"] == "COMPLETE"
     ]
-    found = [
-        (one["status"], one.get("attempt"), one.get("result", {}).get("type")) for one in events
-    ]
-    return [one for one in found if one[1] is not None and one[0] == "COMPLETE"]
 
 
 @pytest.mark.parametrize("policy", ["retry", "fail"])
@@ -58,7 +49,7 @@ def test_the_next_attempt_only_delivers(
 
     assert len(spark.runs) == 1
     assert (report["pending"], report["reason"]) == (0, None)
-    assert run_events(tmp_path)[-1] == ("COMPLETE", 2, "SUCCESS")
+    assert ends(tmp_path)[-1] == (2, "SUCCESS")
     assert "/lake/out/a/revenue_by_country" in delivered_text(tmp_path / "sink")
     assert not (tmp_path / "outbox/pending").exists()
 
@@ -124,7 +115,7 @@ def test_after_a_failure_of_spark_spark_runs_again(
     assert len(spark.runs) == 2
     assert report["pending"] == 0
     # The older try's lineage, still pending, went first.
-    assert run_events(tmp_path) == [("COMPLETE", 1, "UP_FOR_RETRY"), ("COMPLETE", 2, "SUCCESS")]
+    assert ends(tmp_path) == [(1, "UP_FOR_RETRY"), (2, "SUCCESS")]
 
 
 def test_without_a_record_that_only_lineage_is_missing_the_task_does_not_fail(

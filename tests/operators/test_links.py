@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from airflow.sdk import DAG, BaseOperator, BaseOperatorLink
 
@@ -12,6 +10,7 @@ from airflow_provider_spark_datahub.operators.lineage import SparkLineageOperato
 from airflow_provider_spark_datahub.operators.links import LINKS
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
 from tests.airflow_versions import DagSerialization
+from tests.delivery.connections import connect_to_gms
 from tests.operators.tries import (
     FakeSpark,
     TaskInstance,
@@ -29,8 +28,7 @@ def links_of(operator: BaseOperator, ti: TaskInstance) -> list[str]:
 
 
 def test_links_lead_to_run_and_task(spark: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = {"conn_type": "datahub-rest", "host": "http://127.0.0.1:8080"}
-    monkeypatch.setenv("AIRFLOW_CONN_DATAHUB_LOCAL", json.dumps(connection))
+    connect_to_gms(monkeypatch, "datahub_local", "http://127.0.0.1:8080")
     operator, ti = (
         operator_with_lineage(spark, datahub_conn_id="datahub_local", lineage_timeout=2),
         TaskInstance(),

@@ -5,7 +5,6 @@ of S3 and GCS.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -27,11 +26,12 @@ from airflow_provider_spark_datahub.delivery.outbox.drain import DrainLimits
 from airflow_provider_spark_datahub.hooks import airflow_connections
 from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store
 from airflow_provider_spark_datahub.operators.task_lineage import LineagePendingError, TaskLineage
-from airflow_provider_spark_datahub.plugins import policy
 from airflow_provider_spark_datahub.task.recovery import drain
+from tests.cases import filled, tables
+from tests.delivery.connections import connect
 from tests.delivery.outboxes import outbox_at
 from tests.delivery.samples import delivered_text
-from tests.operators.tries import TaskInstance, TaskState, context_of, dag, raised_by
+from tests.operators.tries import TaskInstance, TaskState, context_of, dag, drop_in, raised_by
 from tests.patience import HANGS, join, wait_until
 from tests.servers.aws_spark import Aws
 from tests.servers.databricks import Databricks
@@ -88,56 +88,23 @@ def request_of(
     """Return the arguments of the operator that have the job write these names, with these
     properties.
     """
-    script, argument = str(folder / "job.py"), f"{folder}/{names[0]}"
-    conf = [f"{name}={value}" for name, value in properties.items()]
+    script, conf = str(folder / "job.py"), [f"{name}={value}" for name, value in properties.items()]
     options = " ".join(f"--conf {one}" for one in conf)
-    driver = {
-        "entryPoint": script,
-        "entryPointArguments": [argument],
-        "sparkSubmitParameters": options,
-    }
-    role = {"execution_role_arn": "arn:aws:iam::123456789012:role/spark"}
-    often = {"waiter_delay": 1, "waiter_max_attempts": 200}
-    if service == "serverless":
-        return {"application_id": "app", "job_driver": {"sparkSubmit": driver}, **often, **role}
-    if service == "containers":
-        given = {
-            "name": "job",
-            "virtual_cluster_id": "vc",
-            "release_label": "emr-7.9.0-latest",
-            "poll_interval": 1,
-        }
-        return {"job_driver": {"sparkSubmitJobDriver": driver}, **given, **role}
-    if service == "steps":
-        submit = ["spark-submit", *options.split(), "--deploy-mode", "cluster", script]
-        commands = [["bash", "-c", "true"], *([*submit, f"{folder}/{name}"] for name in names)]
-        jars = [{"Jar": "command-runner.jar", "Args": command} for command in commands]
-        steps = [
+    submit = ["spark-submit", *options.split(), "--deploy-mode", "cluster", script]
+    commands = [["bash", "-c", "true"], *([*submit, f"{folder}/{name}"] for name in names)]
+    jars = [{"Jar": "command-runner.jar", "Args": command} for command in commands]
+    given = {
+        "script": script,
+        "argument": f"{folder}/{names[0]}",
+        "options": options,
+        "conf": " --conf ".join(conf),
+        "properties": properties,
+        "steps": [
             {"Name": "step", "ActionOnFailure": "CONTINUE", "HadoopJarStep": jar} for jar in jars
-        ]
-        return {"job_flow_id": "j-1", "steps": steps, "wait_for_completion": True, **often}
-    if service == "glue":
-        arguments = {"--conf": " --conf ".join(conf), "--place": argument}
-        given = {"job_poll_interval": 1, "stop_job_run_on_kill": True}
-        return {"job_name": "job", "script_args": arguments, **given, **often}
-    if service == "databricks":
-        cluster = {"spark_version": "15.4.x-scala2.12", "num_workers": 1, "spark_conf": properties}
-        task = {"python_file": script, "parameters": [argument]}
-        return {"new_cluster": cluster, "spark_python_task": task, "polling_period_seconds": 1}
-    place = {"region": "europe-west1", "project_id": "shop", "polling_interval_seconds": 1}
-    python: Any = {"main_python_file_uri": script, "args": [argument]}
-    if service == "batch":
-        return {
-            "batch": {"pyspark_batch": python, "runtime_config": {"properties": properties}},
-            **place,
-        }
-    return {
-        "job": {
-            "placement": {"cluster_name": "c"},
-            "pyspark_job": {**python, "properties": properties},
-        },
-        **place,
+        ],
     }
+    request: Json = filled(dict(tables("service_requests")["managed"][1:])[service], given)
+    return request
 
 
 class VanishedError(BaseException):
@@ -162,16 +129,12 @@ class Managed:
             "datahub_conn_id": "datahub_file",
             "events_location": f"{self.store}/{self.folder.name}",
         }
-        operator = OPERATORS[service][0]
-        module = import_module(
-            f"airflow_provider_spark_datahub.operators.{policy.DROP_INS[operator]}"
-        )
-        drop_in = getattr(module, f"{operator.removesuffix('Operator')}DatahubOperator")
+        operator = drop_in(OPERATORS[service][0])
         note = {"spark.app.note": "noted", **(properties or {})}
 
         def make() -> Any:
             request = request_of(service, self.folder, note, names or ("out",))
-            return drop_in(task_id="build", dag=dag(), **{**request, **given, **arguments})
+            return operator(task_id="build", dag=dag(), **{**request, **given, **arguments})
 
         self.make = make
         return self
@@ -302,15 +265,15 @@ def managed(tmp_path: Path, s3: S3, gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         hooks, "time", SimpleNamespace(sleep=lambda _: time.sleep(0.2), monotonic=time.monotonic)
     )
-    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(gcs.connection()))
+    connect(monkeypatch, "lake", **gcs.connection())
     runs = Runs(tmp_path / "runs", s3, gcs)
     with runs, Aws(runs, s3) as aws, Databricks(runs) as databricks, dataproc(runs, monkeypatch):
         aws.jobs["job"] = {
             "Name": "job",
             "Command": {"Name": "glueetl", "ScriptLocation": str(tmp_path / "job.py")},
         }
-        monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(aws.connection()))
-        monkeypatch.setenv("AIRFLOW_CONN_DATABRICKS_DEFAULT", json.dumps(databricks.connection()))
+        connect(monkeypatch, "aws_default", **aws.connection())
+        connect(monkeypatch, "databricks_default", **databricks.connection())
         (tmp_path / "job.py").write_text(JOB)
         (tmp_path / "orders.csv").write_text("id,amount\n1,10\n2,3\n")
         yield Managed(tmp_path, runs, aws)

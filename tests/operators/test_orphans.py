@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from subprocess import PIPE, Popen
 
 import pytest
 
@@ -16,6 +15,7 @@ from airflow_provider_spark_datahub.task import submitted
 from airflow_provider_spark_datahub.task.spark_event_log import SparkEventLog
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.operators import tries
+from tests.patience import waiting_processes
 
 GONE = 2**22 + 1
 """No process has this id."""
@@ -29,28 +29,17 @@ def test_a_spark_submit_that_outlived_its_killed_task_is_reported(
     _, events_file = tries.killed_last_attempt(
         tmp_path, run_id=tries.RUN_ID, machine="", task_id="build", process=GONE
     )
-    wait = ["/bin/bash", "-c", "echo; read -t 600 <> <(:)"]
     conf = f"spark.openlineage.transport.location={events_file}"
-    submit = [*wait, "spark-submit", "--deploy-mode", deploy_mode, "--conf", conf]
-    with (
-        Popen(submit, stdout=PIPE) as orphan,
-        Popen([*wait, "tail", str(events_file)], stdout=PIPE) as bystander,
-    ):
-        try:
-            for process in (orphan, bystander):
-                assert process.stdout
-                process.stdout.readline()
-            report = tries.report_of(
-                tries.operator_with_lineage(spark), tries.TaskInstance(try_number=2)
-            )
-            warnings = [text for text in report["warnings"] if "spark-submit" in text]
-            words = f"the spark-submit of attempt 1, .* still runs on .*pid {orphan.pid}.*: stop it"
-            assert [bool(re.fullmatch(words, text)) for text in warnings] == [True] * (
-                deploy_mode == "client"
-            )
-        finally:
-            orphan.kill()
-            bystander.kill()
+    submit = ["spark-submit", "--deploy-mode", deploy_mode, "--conf", conf]
+    with waiting_processes(submit, ["tail", str(events_file)]) as (orphan, _):
+        report = tries.report_of(
+            tries.operator_with_lineage(spark), tries.TaskInstance(try_number=2)
+        )
+    warnings = [text for text in report["warnings"] if "spark-submit" in text]
+    words = f"the spark-submit of attempt 1, .* still runs on .*pid {orphan}.*: stop it"
+    assert [bool(re.fullmatch(words, text)) for text in warnings] == [True] * (
+        deploy_mode == "client"
+    )
 
 
 @pytest.mark.slow
@@ -63,26 +52,10 @@ def test_the_sparks_that_a_killed_task_started_below_itself_are_found_by_the_fol
         folder / "3-4.ndjson",
         tmp_path / "another-try1-0.events/5-6.ndjson",
     ]
-    wait = [
-        "/bin/bash",
-        "-c",
-        "echo; read -t 600 <> <(:)",
-        "org.apache.spark.deploy.SparkSubmit",
-        "--conf",
-    ]
-    sparks = [
-        Popen([*wait, f"spark.openlineage.transport.location={place}"], stdout=PIPE)
-        for place in places
-    ]
-    try:
-        for spark in sparks:
-            assert spark.stdout
-            spark.stdout.readline()
-        assert {*running_submits(str(folder), "")} == {spark.pid for spark in sparks[:2]}
-    finally:
-        for spark in sparks:
-            spark.kill()
-            spark.communicate()
+    java = ["org.apache.spark.deploy.SparkSubmit", "--conf"]
+    sparks = [[*java, f"spark.openlineage.transport.location={place}"] for place in places]
+    with waiting_processes(*sparks) as (first, second, _):
+        assert {*running_submits(str(folder), "")} == {first, second}
 
 
 def test_the_first_attempt_looks_for_no_orphans(
@@ -97,20 +70,13 @@ def test_the_first_attempt_looks_for_no_orphans(
 @pytest.mark.slow
 def test_only_a_spark_with_an_event_log_of_the_jobs_own_is_an_orphan(tmp_path: Path) -> None:
     """Other jobs of this machine may write their logs into the same folder."""
-    # The substitution is a process with the same arguments: it has ended when the line is printed.
-    waiting = "exec 3<> <(:); wait $!; echo; read -t 600 -u 3"
-    logs, wait = str(tmp_path / "logs"), ["/bin/bash", "-c", waiting, "spark-submit", "--conf"]
+    logs = str(tmp_path / "logs")
     job = SubmittedJob(
         LineageSettings(), tmp_path / "try1.ndjson", SparkEventLog(logs, is_own=False)
     )
     record = UnfinishedAttempt.begun(
         TaskAttempt(DagRun(AirflowSite(), "shop", "run"), "build", 1), job
     )
-    with Popen([*wait, f"spark.eventLog.dir={logs}"], stdout=PIPE) as other:
-        try:
-            assert other.stdout
-            other.stdout.readline()
-            assert record.orphans() == []
-            assert replace(record, own_event_log=True).orphans() == [other.pid]
-        finally:
-            other.kill()
+    with waiting_processes(["spark-submit", "--conf", f"spark.eventLog.dir={logs}"]) as (other,):
+        assert record.orphans() == []
+        assert replace(record, own_event_log=True).orphans() == [other]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -41,9 +40,10 @@ from airflow_provider_spark_datahub.task import (
     attempt,
 )
 from airflow_provider_spark_datahub.task.earlier import EarlierAttempts
-from tests.delivery.samples import delivered_text
+from tests.cases import cases, tables
+from tests.delivery.samples import delivered_text, task_results
 from tests.operators import tries
-from tests.patience import HANGS
+from tests.patience import HANGS, join_threads
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Ending:
         spark.exits(self.code)
         if self.raised is None:
             return nullcontext()
-        spark.signals("USR1")
+        spark.signals()
         return tries.raised_by(signal.SIGUSR1, lambda: self.raised)
 
 
@@ -121,13 +121,6 @@ def outcome(
             return None, raised
 
 
-def let_lineage_threads_end() -> None:
-    """Let steps that began while the job ran end after it."""
-    for thread in threading.enumerate():
-        if thread.name.startswith("lineage-"):
-            thread.join(20)
-
-
 def plain(**arguments: Any) -> SparkSubmitOperator:
     return SparkSubmitOperator(
         **{
@@ -150,7 +143,7 @@ def case(folder: Path, name: str) -> Iterator[tuple[tries.FakeSpark, pytest.Monk
         spark = tries.FakeSpark(own, monkeypatch.setenv)
         spark.writes("a_csv_join_agg")
         yield spark, monkeypatch
-        let_lineage_threads_end()
+        join_threads("lineage-")
 
 
 def plain_outcome(folder: Path, ending: Ending) -> tuple[object, BaseException | None]:
@@ -202,7 +195,7 @@ def test_a_task_whose_lineage_fails_in_a_step_ends_as_the_plain_operator(
                 step, ending, outcome(tries.operator_with_lineage(spark), ending, spark), expected
             )
             assert len(spark.runs) == 1, step
-            let_lineage_threads_end()
+            join_threads("lineage-")
             assert fail.called, step
 
 
@@ -240,49 +233,24 @@ def test_a_timeout_in_a_step_after_the_job_does_not_fail_the_task(
             assert len(spark.runs) == 1, step
 
 
-WRONG_SETTINGS: dict[str, dict[str, Any]] = {
-    "no connection": {"datahub_conn_id": "missing"},
-    "a connection of Spark": {"datahub_conn_id": "spark_default"},
-    "no jar": {"openlineage_jar": "/missing.jar"},
-    "relative location": {"events_location": "relative"},
-    "unknown setting": {"lineage": {"unknown": 1}},
-    "no number": {"lineage_timeout": "soon"},
-    "no boolean": {"enabled": "maybe"},
-    "OpenLineage disabled": {"conf": {"spark.openlineage.disabled": "true"}},
-    "a transport of the user": {"conf": {"spark.openlineage.transport.url": "http://x"}},
-}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 def test_a_task_with_wrong_settings_ends_as_the_plain_operator(
     tmp_path: Path, ending: Ending
 ) -> None:
     expected = plain_outcome(tmp_path, ending)
-    for name, arguments in WRONG_SETTINGS.items():
+    for name, arguments in tables("operators")["wrong_settings"][1:]:
         with case(tmp_path, name) as (spark, _):
             found = outcome(tries.operator_with_lineage(spark, **arguments), ending, spark)
             assert_same(name, ending, found, expected)
             assert len(spark.runs) == 1, name
 
 
-@pytest.mark.parametrize(
-    ("ending", "max_tries", "should_retry", "result"),
-    [
-        (ENDINGS["success"], 0, None, "SUCCESS"),
-        (ENDINGS["exit 1"], 0, None, "FAILURE"),
-        (ENDINGS["exit 1"], 1, None, "UP_FOR_RETRY"),
-        (ENDINGS["exit 1"], 1, False, "FAILURE"),
-        (ENDINGS["exit 1"], 0, True, "UP_FOR_RETRY"),
-        (ENDINGS["AirflowFailException"], 1, None, "FAILURE"),
-        (ENDINGS["AirflowSkipException"], 1, None, "SKIPPED"),
-        (ENDINGS["AirflowTaskTimeout"], 1, None, "UP_FOR_RETRY"),
-    ],
-)
+@cases("operators")
 def test_the_result_of_the_task_run_is_airflows(
     spark: tries.FakeSpark,
     monkeypatch: pytest.MonkeyPatch,
-    ending: Ending,
+    ending: str,
     max_tries: int,
     should_retry: bool | None,
     result: str,
@@ -300,7 +268,7 @@ def test_the_result_of_the_task_run_is_airflows(
     ti: Any = tries.TaskInstance(max_tries=max_tries)
     if should_retry is not None:
         ti._ti_context_from_server = type("Context", (), {"should_retry": should_retry})()
-    with ending.arrange(spark):
+    with ENDINGS[ending].arrange(spark):
         try:
             tries.execute(operator, tries.context_of(operator, ti))
         except (AirflowException, AirflowTaskTimeout):
@@ -308,10 +276,7 @@ def test_the_result_of_the_task_run_is_airflows(
     assert results == [result]
 
 
-@pytest.mark.parametrize(
-    ("set_to", "result"),
-    [("success", "SUCCESS"), ("skipped", "SKIPPED"), ("failed", "FAILURE"), (None, "FAILURE")],
-)
+@cases("operators")
 def test_a_killed_task_has_the_state_that_somebody_gave_it(
     spark: tries.FakeSpark,
     tmp_path: Path,
@@ -321,7 +286,7 @@ def test_a_killed_task_has_the_state_that_somebody_gave_it(
 ) -> None:
     monkeypatch.setattr(task_lineage, "_KILL_SECONDS", HANGS)  # a machine that stalls uses up 4 s
     spark.writes("k_killed")
-    spark.signals("USR1")
+    spark.signals()
     operator = tries.operator_with_lineage(spark)
     ti = tries.TaskInstance(max_tries=1, set_to=set_to)
     with (
@@ -334,8 +299,8 @@ def test_a_killed_task_has_the_state_that_somebody_gave_it(
         task=operator, get_template_context=lambda: tries.context_of(operator, ti)
     )
     dag_run_listener.on_task_instance_failed("running", runtime, killed.value)
+    assert task_results(tmp_path / "sink") == {result}
     sink = delivered_text(tmp_path / "sink")
-    assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', sink)) == {result}
     assert "REPLACE" not in sink
     assert '"changeType": "UPSERT", "aspectName": "dataJobInputOutput"' not in sink
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 import copy
 import json
 import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import yaml
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
@@ -28,15 +27,16 @@ from airflow_provider_spark_datahub.capture import (
     inject,
 )
 from airflow_provider_spark_datahub.operators.livy import LivyDatahubOperator
-from airflow_provider_spark_datahub.operators.service_request import SparkRequest
 from airflow_provider_spark_datahub.operators.spark_kubernetes import SparkKubernetesDatahubOperator
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 from airflow_provider_spark_datahub.plugins import dag_run_listener
+from tests.delivery.connections import connect
 from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import delivered_text
+from tests.delivery.samples import delivered_text, task_results
 from tests.operators.test_alterable_submit import configure_airflows_transport
-from tests.operators.tries import FakeSpark, TaskInstance, context_of, dag, report_of
-from tests.servers.livy import Livy, connection
+from tests.operators.tries import CORPUS, FakeSpark, TaskInstance, context_of, dag, report_of
+from tests.patience import join_threads
+from tests.servers.livy import Livy
 from tests.servers.spark_operator import Json, spark_operator
 
 USERS = {"spark.extraListeners": "com.example.Own"}
@@ -49,31 +49,30 @@ LISTENERS = (
 def livy(spark: FakeSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Livy]:
     spark.writes("a_csv_join_agg")
     with Livy(tmp_path / "livy.log") as server:
-        monkeypatch.setenv("AIRFLOW_CONN_LIVY_DEFAULT", json.dumps(connection(server)))
+        connect(monkeypatch, "livy_default", conn_type="livy", host=server.url)
         yield server
 
 
-def batch(
-    spark: FakeSpark,
-    operator_class: type[LivyDatahubOperator] = LivyDatahubOperator,
-    **arguments: Any,
-) -> LivyDatahubOperator:
+def batch(spark: FakeSpark, **arguments: Any) -> LivyDatahubOperator:
     given: dict[str, Any] = {"file": "job.py", "args": ["x"], "conf": USERS, "polling_interval": 1}
     given |= {"datahub_conn_id": "datahub_file", "openlineage_jar": f"local:{spark.jar}"}
-    return operator_class(task_id="build", dag=dag(), **{**given, **arguments})
+    return LivyDatahubOperator(task_id="build", dag=dag(), **{**given, **arguments})
 
 
 @pytest.mark.slow
 def test_a_batch_of_livy_has_lineage_whether_or_not_it_succeeds(
     spark: FakeSpark, livy: Livy
 ) -> None:
-    operator = batch(spark)
+    operator = batch(spark, conf={**USERS, "spark.executor.instances": 3})
     users = copy.deepcopy(operator.spark_params)
     report = report_of(operator)
     run = spark.runs[-1]
     assert LISTENERS in run
     assert run.endswith("job.py x")
-    assert livy.batches[-1]["conf"]["spark.jars"] == f"local:{spark.jar}"
+    posted = livy.batches[-1]
+    assert posted["conf"]["spark.jars"] == f"local:{spark.jar}"
+    assert posted["conf"]["spark.executor.instances"] == "3"
+    assert "jars" not in posted
     assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
     assert operator.spark_params == users
     spark.exits(3)
@@ -83,16 +82,27 @@ def test_a_batch_of_livy_has_lineage_whether_or_not_it_succeeds(
     assert report["events"] == 23
 
 
+def deferred(spark: FakeSpark, livy: Livy) -> tuple[Any, Any]:
+    """Run an attempt until it defers its batch; return its context, and what it left for its
+    resumption, when the batch has ended.
+    """
+    operator = batch(spark, deferrable=True, emit_periodically=1)
+    context = context_of(operator)
+    with spark.running():
+        with pytest.raises(TaskDeferred) as deferral:
+            operator.execute(context)
+        # ``airflow dags test`` resumes the task in the same process, where a thread of the first
+        # part would go on.
+        join_threads("lineage-of-running-job")
+    assert "lineage_report" not in context["ti"].xcoms, "the batch still runs"
+    livy._processes[0].wait(20)
+    return context, json.loads(json.dumps(deferral.value.kwargs))
+
+
 def test_a_deferred_batch_has_its_lineage_when_it_is_resumed(
     spark: FakeSpark, livy: Livy, tmp_path: Path
 ) -> None:
-    operator = batch(spark, deferrable=True)
-    context = context_of(operator)
-    with spark.running(), pytest.raises(TaskDeferred) as deferred:
-        operator.execute(context)
-    assert "lineage_report" not in context["ti"].xcoms, "the batch still runs"
-    livy._processes[0].wait(20)
-    kwargs = json.loads(json.dumps(deferred.value.kwargs))
+    context, kwargs = deferred(spark, livy)
     event = {"status": "success", "batch_id": 0, "response": "done", "log_lines": None}
     again = batch(spark, deferrable=True)
     assert again.resume_execution("execute_complete", {**kwargs, "event": event}, context) == 0
@@ -104,45 +114,21 @@ def test_a_deferred_batch_has_its_lineage_when_it_is_resumed(
     )
 
 
-def test_a_process_that_defers_its_batch_delivers_no_more_of_it(
-    spark: FakeSpark, livy: Livy
-) -> None:
-    """``airflow dags test`` resumes the task in the same process, where a thread of the first part
-    would go on.
-    """
-    operator = batch(spark, deferrable=True, emit_periodically=1)
-    with spark.running():
-        with pytest.raises(TaskDeferred):
-            operator.execute(context_of(operator))
-        for thread in threading.enumerate():
-            if thread.name == "lineage-of-running-job":
-                thread.join(20)
-                assert not thread.is_alive()
-    livy._processes[0].wait(20)
-
-
 def test_a_deferred_batch_whose_trigger_fails_keeps_its_lineage(
     spark: FakeSpark, livy: Livy, tmp_path: Path
 ) -> None:
     """Airflow replaces what the operator left for its resumption, so that only the outbox knows the
     events.
     """
-    operator = batch(spark, deferrable=True)
-    context = context_of(operator)
-    with spark.running(), pytest.raises(TaskDeferred):
-        operator.execute(context)
-    livy._processes[0].wait(20)
+    context, _ = deferred(spark, livy)
     again = batch(spark, deferrable=True)
     with pytest.raises(AirflowException) as failure:
         again.resume_execution("__fail__", {"error": "Trigger timeout"}, context)
     runtime: Any = SimpleNamespace(task=again, get_template_context=lambda: context)
     dag_run_listener.on_task_instance_failed("running", runtime, failure.value)
     assert list(outbox_at(tmp_path / "outbox").entries()) == []
-    delivered = delivered_text(tmp_path / "sink")
-    assert "/lake/out/a/revenue_by_country" in delivered
-    assert set(re.findall(r'"type": "(\w+)", "nativeResultType": "airflow"', delivered)) == {
-        "FAILURE"
-    }
+    assert "/lake/out/a/revenue_by_country" in delivered_text(tmp_path / "sink")
+    assert task_results(tmp_path / "sink") == {"FAILURE"}
 
 
 def test_a_batch_of_livy_keeps_the_transport_that_airflow_injects(
@@ -182,6 +168,16 @@ def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sequ
         yield created
 
 
+def manifest() -> Json:
+    spec = {"sparkVersion": "4.0.1", "mainApplicationFile": "job.py", "driver": {}}
+    return {"metadata": {"name": "build"}, "spec": {**spec, "sparkConf": {**USERS}}}
+
+
+def on_kubernetes(**arguments: Any) -> SparkKubernetesDatahubOperator:
+    given: dict[str, Any] = {"namespace": "jobs", "datahub_conn_id": "datahub_file", **arguments}
+    return SparkKubernetesDatahubOperator(task_id="build", dag=dag(), **given)
+
+
 @pytest.mark.usefixtures("spark")
 def test_an_attempt_that_reattaches_to_the_driver_of_a_killed_one_delivers_its_lineage(
     kubernetes: Sequence[Json], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -189,20 +185,11 @@ def test_an_attempt_that_reattaches_to_the_driver_of_a_killed_one_delivers_its_l
     """``reattach_on_restart``: the driver writes into the event file of the attempt that submitted
     it.
     """
-    spec = {"sparkVersion": "4.0.1", "mainApplicationFile": "job.py", "driver": {}}
 
     def run(try_number: int) -> TaskInstance:
-        manifest = {"metadata": {"name": "build"}, "spec": copy.deepcopy(spec)}
-        operator = SparkKubernetesDatahubOperator(
-            task_id="build",
-            dag=dag(),
-            template_spec=manifest,
-            namespace="jobs",
-            datahub_conn_id="datahub_file",
-        )
+        operator = on_kubernetes(template_spec=manifest())
         ti = TaskInstance(try_number=try_number)
-        context = context_of(operator, ti)
-        context["run_id"] = "run"
+        context: Any = {**context_of(operator, ti), "run_id": "run"}
         operator.execute(context)
         return ti
 
@@ -238,42 +225,19 @@ def test_an_attempt_that_reattaches_to_the_driver_of_a_killed_one_delivers_its_l
 def test_an_application_on_kubernetes_has_lineage_whether_or_not_it_succeeds(
     spark: FakeSpark, kubernetes: Sequence[Json]
 ) -> None:
-    manifest: dict[str, Any] = {
-        "metadata": {"name": "build"},
-        "spec": {
-            "sparkVersion": "4.0.1",
-            "sparkConf": USERS,
-            "mainApplicationFile": "job.py",
-            "driver": {},
-        },
-    }
-    before = copy.deepcopy(manifest)
-
-    def operator(**arguments: Any) -> SparkKubernetesDatahubOperator:
-        given = {
-            "template_spec": manifest,
-            "namespace": "jobs",
-            "datahub_conn_id": "datahub_file",
-            **arguments,
-        }
-        return SparkKubernetesDatahubOperator(task_id="build", dag=dag(), **given)
-
-    one = operator()
-    context = context_of(one)
-    context["run_id"] = "run"
+    users = manifest()
+    one = on_kubernetes(template_spec=users)
+    context: Any = {**context_of(one), "run_id": "run"}
     assert one.execute(context) == "done"
     assert LISTENERS in spark.runs[0]
     (created,) = kubernetes
-    assert (
-        created["spec"]["sparkConf"]["spark.jars.packages"]
-        == "io.openlineage:openlineage-spark_2.13:1.53.0"
-    )
+    assert created["spec"]["sparkConf"]["spark.jars.packages"] == PACKAGE
     report = context["ti"].xcoms["lineage_report"]
     assert (report["events"], report["pending"], report["reason"]) == (23, 0, None)
-    assert one.template_spec is manifest
-    assert manifest == before
+    assert one.template_spec is users
+    assert users == manifest()
     spark.exits(1)
-    one = operator(template_spec=None, application_file=json.dumps(manifest))
+    one = on_kubernetes(application_file=json.dumps(users))
     report = report_of(
         one, TaskInstance(try_number=2), fails=AirflowException, match="code 1", run_id="run"
     )
@@ -281,7 +245,7 @@ def test_an_application_on_kubernetes_has_lineage_whether_or_not_it_succeeds(
     assert one.application_file
 
 
-# -- what Livy and Kubernetes are sent, as a submission and back
+# -- what Kubernetes is sent, as a submission and back
 
 _LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 OPENS = "--add-opens=java.base/java.security=ALL-UNNAMED"
@@ -296,89 +260,42 @@ INJECTED = {
 }
 
 
-def with_lineage(
-    request: SparkRequest, field: str, value: Any, jar: JarChoice
-) -> Mapping[str, Any]:
-    """Return the operator's attributes for a request with lineage."""
+PACKAGE = "io.openlineage:openlineage-spark_2.13:1.53.0"
+
+
+def with_lineage(template: Json) -> Mapping[str, Any]:
+    """Return the operator's attributes for a template with lineage."""
     lineage = LineageInjection(
-        "/shared/events/1.ndjson", jar, PARENT, properties={"namespace": "default"}
+        "/shared/events/1.ndjson",
+        JarChoice(packages=(PACKAGE,)),
+        PARENT,
+        properties={"namespace": "default"},
     )
-    [submission] = request.read({field: value})
-    return request.changed({field: value}, [inject(submission, lineage).submission])
+    request, document = SparkKubernetesDatahubOperator.spark_request, {"template_body": template}
+    [submission] = request.read(document)
+    return request.changed(document, [inject(submission, lineage).submission])
 
 
-def test_a_batch_of_livy_gets_the_listener_and_keeps_its_arguments() -> None:
-    batch: dict[str, Any] = {
-        "file": "s3://jobs/build.py",
-        "args": ["2026-01-01"],
-        "jars": ["s3://jobs/users.jar"],
-        "conf": {"spark.executor.instances": 3, "spark.extraListeners": "com.example.Own"},
-        "driver_memory": "2g",
-        "name": None,
-    }
-    before = copy.deepcopy(batch)
-    jar = JarChoice(jars=("s3://jars/openlineage-spark_2.13-1.53.0.jar",))
-    livy = partial(with_lineage, LivyDatahubOperator.spark_request, "spark_params")
-    assert livy(batch, jar)["spark_params"] == {
-        **before,
-        "jars": ["s3://jobs/users.jar", "s3://jars/openlineage-spark_2.13-1.53.0.jar"],
-        "conf": {
-            "spark.executor.instances": "3",
-            "spark.extraListeners": f"com.example.Own,{_LISTENER}",
-            "spark.driver.extraJavaOptions": OPENS,
-            **INJECTED,
-        },
-    }
-    assert batch == before
-    package = JarChoice(packages=("io.openlineage:openlineage-spark_2.13:1.53.0",))
-    bare = livy({"file": "x"}, package)["spark_params"]
-    assert bare["conf"]["spark.jars.packages"] == "io.openlineage:openlineage-spark_2.13:1.53.0"
-    assert bare.keys() == {"file", "conf"}
-
-
-def users_manifest() -> dict[str, Any]:
-    return {
-        "apiVersion": "sparkoperator.k8s.io/v1beta2",
-        "kind": "SparkApplication",
-        "metadata": {"name": "build"},
-        "spec": {
-            "sparkVersion": "4.0.1",
-            "sparkConf": {"spark.extraListeners": "com.example.Own"},
-            "deps": {"packages": ["a:b:1"], "files": ["x.txt"]},
-            "driver": {
-                "cores": 1,
-                "javaOptions": "-Dx=y",
-                "env": [{"name": "A", "value": 1}, {"name": "SECRET", "valueFrom": {}}],
-            },
-            "executor": {"instances": 2},
-        },
-    }
+def users_manifest() -> Any:
+    return yaml.safe_load((CORPUS.parents[1] / "spark_application.yaml").read_text())
 
 
 def test_a_manifest_of_kubernetes_gets_the_listener_and_keeps_its_fields() -> None:
     one = users_manifest()
-    package = JarChoice(packages=("io.openlineage:openlineage-spark_2.13:1.53.0",))
     expected = users_manifest()
     expected["spec"]["sparkConf"] = {
         "spark.extraListeners": f"com.example.Own,{_LISTENER}",
         **INJECTED,
     }
-    expected["spec"]["deps"]["packages"] = ["a:b:1", "io.openlineage:openlineage-spark_2.13:1.53.0"]
+    expected["spec"]["deps"]["packages"] = ["a:b:1", PACKAGE]
     expected["spec"]["driver"]["javaOptions"] = f"-Dx=y {OPENS}"
-    kubernetes = partial(
-        with_lineage, SparkKubernetesDatahubOperator.spark_request, "template_body"
-    )
-    changed = kubernetes({"spark": one, "kubernetes": {}}, package)
-    assert changed == {
+    assert with_lineage({"spark": one, "kubernetes": {}}) == {
         "application_file": None,
         "template_spec": {"spark": expected, "kubernetes": {}},
     }
     assert one == users_manifest()
-    injected = kubernetes({"spark": {"spec": {}}}, package)["template_spec"]["spark"]["spec"]
-    assert (
-        injected["sparkConf"]["spark.jars.packages"]
-        == "io.openlineage:openlineage-spark_2.13:1.53.0"
-    )
+    injected = with_lineage({"spark": {"spec": {}}})["template_spec"]["spark"]["spec"]
+    assert injected["sparkConf"]["spark.jars.packages"] == PACKAGE
     assert injected["sparkConf"]["spark.driver.extraJavaOptions"] == OPENS
     assert injected.keys() == {"sparkConf"}
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
 from collections.abc import Callable
@@ -13,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.delivery.connections import connect
 from tests.operators.tries import report_of
-from tests.servers.livy import Livy, connection
+from tests.servers.livy import Livy
 from tests.servers.spark_operator import spark_operator
 from tests.system.airflow_home import OPENLINEAGE_JAR, REPOSITORY, SPARK_ENV
 from tests.system.catalogue import Catalogue, Column, direct_columns, edges, file_dataset, spark_job
@@ -68,7 +68,7 @@ def test_a_batch_of_livy_has_lineage_with_a_real_spark(
     run: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Livy(tmp_path / "livy.log") as livy:
-        monkeypatch.setenv("AIRFLOW_CONN_LIVY_DEFAULT", json.dumps(connection(livy)))
+        connect(monkeypatch, "livy_default", conn_type="livy", host=livy.url)
         report = run("through_livy")
     assert_lineage(tmp_path, report, "through_livy", "orders_through_livy")
 

@@ -4,7 +4,6 @@ a stand-in.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from airflow.providers.apache.spark.operators import spark_submit as provider
 from airflow_provider_spark_datahub.operators.task_lineage import TaskLineage
 from tests.airflow_versions import RECONNECTING
 from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import delivered_lines
+from tests.delivery.samples import run_events
 from tests.operators.tries import CORPUS, FakeSpark, TaskState, run_try
 
 pytestmark = RECONNECTING
@@ -93,13 +92,8 @@ def test_an_attempt_that_reconnects_reads_what_the_driver_wrote(
     assert report["outputs"]
     assert list(outbox_at(tmp_path / "outbox").entries()) == [], "nothing is left of the first try"
     assert not list((tmp_path / "events").rglob("*.ndjson"))
-    lines = delivered_lines(tmp_path / "sink")
-    events = [
-        one["aspect"]["json"] for one in map(json.loads, lines) if "RunEvent" in one["aspectName"]
-    ]
-    assert [one["result"]["type"] for one in events if "result" in one and one.get("attempt")] == [
-        "SUCCESS"
-    ]
+    ends = [event for event in run_events(tmp_path / "sink") if "result" in event]
+    assert [event["result"]["type"] for event in ends if "attempt" in event] == ["SUCCESS"]
 
 
 def test_a_new_driver_after_a_failed_one_has_events_of_its_own(

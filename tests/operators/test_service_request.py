@@ -19,14 +19,9 @@ from airflow_provider_spark_datahub.capture import (
     Submission,
     inject,
 )
-from airflow_provider_spark_datahub.operators.databricks import DatabricksSubmitRunDatahubOperator
-from airflow_provider_spark_datahub.operators.dataproc import (
-    DataprocCreateBatchDatahubOperator,
-    DataprocSubmitJobDatahubOperator,
-)
+from airflow_provider_spark_datahub.operators.dataproc import DataprocCreateBatchDatahubOperator
 from airflow_provider_spark_datahub.operators.emr import (
     EmrAddStepsDatahubOperator,
-    EmrContainerDatahubOperator,
     EmrServerlessStartJobDatahubOperator,
 )
 from airflow_provider_spark_datahub.operators.glue import GlueJobDatahubOperator
@@ -34,6 +29,8 @@ from airflow_provider_spark_datahub.operators.service_request import (
     Document,
     ServiceRequestOperator,
 )
+from tests.cases import cases, tables
+from tests.operators.tries import drop_in
 
 Json = dict[str, Any]
 PARENT = ParentRun("ns", "shop.build", "01990000-0000-7000-8000-000000000001")
@@ -54,7 +51,7 @@ class Case(NamedTuple):
     operator: type[ServiceRequestOperator]
     document: Document
     properties: Callable[[Document], Mapping[str, str]]
-    jars: str | None = "s3://jobs/users.jar"
+    jars: str | None
 
 
 def spark_defaults(document: Document) -> Json:
@@ -93,97 +90,21 @@ def step(*arguments: str, jar: str = "command-runner.jar") -> Json:
     }
 
 
-EMR: Json = {
-    "entryPoint": "s3://jobs/job.py",
-    "sparkSubmitParameters": "--conf spark.extraListeners=com.example.Own --jars s3://jobs/users.jar --class 'A B'",
+PROPERTIES: dict[str, Callable[[Document], Mapping[str, str]]] = {
+    "EMR Serverless": of_emr,
+    "EMR on EKS": of_emr,
+    "EMR": lambda document: of_arguments(document["steps"][0]["HadoopJarStep"]["Args"][:-1]),
+    "Glue": of_glue,
+    "Dataproc": lambda document: document["job"]["pyspark_job"]["properties"],
+    "Dataproc Serverless": lambda document: document["batch"]["runtime_config"]["properties"],
+    "Databricks": lambda document: document["json"]["tasks"][0]["new_cluster"]["spark_conf"],
+    "Livy": lambda document: document["spark_params"]["conf"],
 }
-OVERRIDES = {
-    "applicationConfiguration": [
-        {"classification": "spark-log4j2", "properties": {"a": "b"}},
-        {"classification": "spark-defaults", "properties": {"spark.driver.memory": "2g"}},
-    ],
-    "monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": "s3://logs"}},
-}
-CONFS = [part for name, value in USERS.items() for part in ("--conf", f"{name}={value}")]
 CASES = {
-    "EMR Serverless": Case(
-        EmrServerlessStartJobDatahubOperator,
-        {"job_driver": {"sparkSubmit": EMR}, "configuration_overrides": OVERRIDES},
-        of_emr,
-    ),
-    "EMR on EKS": Case(
-        EmrContainerDatahubOperator,
-        {"job_driver": {"sparkSubmitJobDriver": EMR}, "configuration_overrides": OVERRIDES},
-        of_emr,
-    ),
-    "EMR": Case(
-        EmrAddStepsDatahubOperator,
-        {
-            "steps": [
-                step(
-                    "/usr/bin/spark-submit",
-                    *CONFS,
-                    "--jars",
-                    "s3://jobs/users.jar",
-                    "s3://jobs/job.py",
-                    "--conf",
-                ),
-                step("hive-script", "--run-hive-script"),
-            ]
-        },
-        lambda document: of_arguments(document["steps"][0]["HadoopJarStep"]["Args"][:-1]),
-    ),
-    "Glue": Case(
-        GlueJobDatahubOperator,
-        {
-            "script_args": {"--day": "2026-01-01", "--extra-jars": "s3://jobs/users.jar"},
-            "defaults": {
-                "--conf": " --conf ".join(f"{name}={value}" for name, value in USERS.items())
-            },
-            "command": "glueetl",
-        },
-        of_glue,
-    ),
-    "Dataproc": Case(
-        DataprocSubmitJobDatahubOperator,
-        {
-            "job": {
-                "placement": {"cluster_name": "shop"},
-                "pyspark_job": {
-                    "main_python_file_uri": "gs://jobs/job.py",
-                    "jar_file_uris": ["s3://jobs/users.jar"],
-                    "properties": USERS,
-                },
-            }
-        },
-        lambda document: document["job"]["pyspark_job"]["properties"],
-    ),
-    "Dataproc Serverless": Case(
-        DataprocCreateBatchDatahubOperator,
-        {
-            "batch": {
-                "spark_sql_batch": {
-                    "query_file_uri": "gs://jobs/a.sql",
-                    "jar_file_uris": ["s3://jobs/users.jar"],
-                },
-                "runtime_config": {"version": "2.2", "properties": USERS},
-            }
-        },
-        lambda document: document["batch"]["runtime_config"]["properties"],
-    ),
-    "Databricks": Case(
-        DatabricksSubmitRunDatahubOperator,
-        {
-            "json": {
-                "tasks": [{"task_key": "a", "new_cluster": {"num_workers": 2, "spark_conf": USERS}}]
-            },
-            "tasks": None,
-            "new_cluster": None,
-        },
-        lambda document: document["json"]["tasks"][0]["new_cluster"]["spark_conf"],
-        jars=None,
-    ),
+    name: Case(drop_in(operator), document, PROPERTIES[name], jars)
+    for name, operator, jars, document in tables("service_requests")["requests"][1:]
 }
+EMR = CASES["EMR Serverless"].document["job_driver"]["sparkSubmit"]
 each_service = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
@@ -275,27 +196,9 @@ def test_several_steps_get_the_same_and_others_stay() -> None:
         request.read({"steps": "steps.json"})
 
 
-@pytest.mark.parametrize(
-    ("operator", "document"),
-    [
-        (
-            EmrServerlessStartJobDatahubOperator,
-            {"job_driver": {"hive": {"query": "x"}}, "configuration_overrides": None},
-        ),
-        (EmrAddStepsDatahubOperator, {"steps": [step("hive-script")]}),
-        (GlueJobDatahubOperator, {"script_args": {}, "defaults": {}, "command": "pythonshell"}),
-        (DataprocSubmitJobDatahubOperator, {"job": {"hive_job": {}}}),
-        (DataprocCreateBatchDatahubOperator, {"batch": {"ray_batch": {}}}),
-        (
-            DatabricksSubmitRunDatahubOperator,
-            {"json": {"existing_cluster_id": "x"}, "tasks": None, "new_cluster": None},
-        ),
-    ],
-)
-def test_a_request_without_a_spark_of_its_own_stays(
-    operator: type[ServiceRequestOperator], document: Json
-) -> None:
-    assert operator.spark_request.read(document) == []
+@cases("service_requests")
+def test_a_request_without_a_spark_of_its_own_stays(operator: str, document: Json) -> None:
+    assert drop_in(operator).spark_request.read(document) == []
 
 
 def test_glue_shows_the_log_of_its_interface_and_keeps_the_jobs_own_arguments() -> None:
@@ -354,29 +257,10 @@ def test_a_batch_that_logs_for_a_history_server_must_name_the_place() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("operator", "arguments", "remedy"),
-    [
-        (
-            EmrServerlessStartJobDatahubOperator,
-            {"wait_for_completion": False},
-            "wait_for_completion=True",
-        ),
-        (
-            EmrAddStepsDatahubOperator,
-            {"wait_for_completion": False, "deferrable": False},
-            "deferrable=True",
-        ),
-        (DataprocSubmitJobDatahubOperator, {"asynchronous": True}, "asynchronous=False"),
-        (
-            DatabricksSubmitRunDatahubOperator,
-            {"wait_for_termination": False, "deferrable": False},
-            "termination=True",
-        ),
-    ],
-)
+@cases("service_requests")
 def test_a_task_that_does_not_wait_has_no_lineage(
-    operator: type[ServiceRequestOperator], arguments: Json, remedy: str
+    operator: str, arguments: Json, remedy: str
 ) -> None:
+    one = drop_in(operator)
     with pytest.raises(InjectionError, match=f"does not wait for its job.*{remedy}"):
-        operator._launcher(SimpleNamespace(spark_request=operator.spark_request, **arguments), {})  # type: ignore[arg-type]
+        one._launcher(SimpleNamespace(spark_request=one.spark_request, **arguments), {})

@@ -4,7 +4,6 @@ their order.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,6 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
-from airflow.sdk import DAG
 
 from airflow_provider_spark_datahub import hooks
 from airflow_provider_spark_datahub.conversion import Proposal
@@ -26,7 +24,7 @@ from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDat
 from airflow_provider_spark_datahub.plugins import dag_run_listener
 from tests.conversion.builders import urn
 from tests.conversion.pairs import Catalog, Pair
-from tests.delivery.samples import delivered_lines
+from tests.delivery.samples import delivered
 from tests.operators.copies import SPARK_JOB, datasets, write_events
 from tests.operators.tries import DagRun, FakeSpark, TaskInstance, context_of, dag, execute
 
@@ -35,25 +33,22 @@ SPARK_COPY = SPARK_JOB.format("shop.copy")
 TASK_JOB = "urn:li:dataJob:(urn:li:dataFlow:(airflow,shop,prod),{})"
 
 
-def copy_task(
-    spark: FakeSpark, number: int, task_id: str, of: DAG | None = None, name: Any = "shop"
-) -> SparkSubmitDatahubOperator:
+def copy_task(spark: FakeSpark, number: int, task_id: str) -> SparkSubmitDatahubOperator:
     return SparkSubmitDatahubOperator(
         task_id=task_id,
         application=f"{task_id}.py",
         application_args=[str(number)],
-        name=name,
+        name="shop",
         datahub_conn_id="datahub_file",
         openlineage_jar=spark.jar,
-        dag=of or dag(),
+        dag=dag(),
     )
 
 
 def stored(tmp_path: Path) -> Catalog:
     """Return what DataHub holds."""
     catalog = Catalog()
-    lines = delivered_lines(tmp_path / "sink")
-    catalog.apply(Proposal.from_obj(json.loads(line)) for line in lines)
+    catalog.apply(map(Proposal.from_obj, delivered(tmp_path / "sink")))
     return catalog
 
 
@@ -119,10 +114,9 @@ def test_several_executions_in_one_attempt_add_up(spark: FakeSpark, tmp_path: Pa
     assert found.jobs[TASK_JOB.format("copy")].outputs == datasets("out", range(3))
     assert found.pairs() == copies(range(3))
     assert live_jobs(found) == {"1)", "2)"}, "the first one has replaced the application's edges"
-    proposals = [json.loads(line) for line in delivered_lines(tmp_path / "sink")]
     of_task = {
         proposal["aspectName"]: proposal["aspect"]["json"]
-        for proposal in proposals
+        for proposal in delivered(tmp_path / "sink")
         if proposal["aspectName"] in ("dataProcessInstanceInput", "dataProcessInstanceOutput")
         and proposal["entityUrn"] == AirflowSite().task_run_urn("shop", "copy", "tuesday")
     }

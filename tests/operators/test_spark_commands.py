@@ -4,7 +4,6 @@ listener.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from airflow_provider_spark_datahub.operators.spark_commands import (
     SparkSqlDatahubOperator,
     _properties_of_text,
 )
+from tests.delivery.connections import connect
 from tests.operators.tries import CORPUS, EVENTS, LOG, FakeSpark, TaskInstance, context_of, dag
 from tests.patience import HANGS
 from tests.system.catalogue import Catalogue
@@ -149,9 +149,7 @@ def test_a_jdbc_job_has_its_own_name_though_its_script_calls_it_none(spark: Fake
 def test_a_pipeline_of_a_connect_server_runs_without_lineage(
     spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_CONNECT", json.dumps({"conn_type": "spark_connect", "host": "localhost"})
-    )
+    connect(monkeypatch, "connect", conn_type="spark_connect", host="localhost")
     operator = SparkPipelinesDatahubOperator(
         task_id="build", dag=dag(), conn_id="connect", openlineage_jar=spark.jar
     )

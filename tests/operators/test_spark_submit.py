@@ -315,7 +315,7 @@ def test_a_killed_task_has_less_time_for_lineage_than_airflow_leaves_it(
     assert task_lineage._KILL_SECONDS < 5
     monkeypatch.setattr(task_lineage, "_KILL_SECONDS", HANGS)  # a machine that stalls uses up 4 s
     spark.writes("k_killed")
-    spark.signals("USR1")
+    spark.signals()
     seconds: list[float] = []
     finish = EndedAttempt.finish
 
@@ -365,7 +365,7 @@ def test_a_killed_task_has_no_more_time_when_the_budget_is_used_up(
     spark: FakeSpark, tmp_path: Path
 ) -> None:
     spark.writes("k_killed")
-    spark.signals("USR1")
+    spark.signals()
     operator = operator_with_lineage(spark)
 
     def kill_late() -> None:

@@ -18,7 +18,9 @@ from airflow_provider_spark_datahub.capture import ParentRun
 from airflow_provider_spark_datahub.capture.openlineage_jar import _UnresolvableError
 from airflow_provider_spark_datahub.cli import app
 from tests.capture.test_openlineage_jar import OPENLINEAGE, cached, resolver
+from tests.delivery.connections import connect_to_files
 from tests.operators import tries
+from tests.patience import waiting_processes
 
 NOBODY = 65534
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
@@ -101,21 +103,10 @@ def test_a_spark_of_another_user_below_a_task_keeps_its_own_configuration(
 
 def test_a_process_of_another_user_is_not_the_spark_of_an_attempt(shared: Path) -> None:
     events_file = shared / "home/try1-0.ndjson"
-    wait = [
-        "/bin/bash",
-        "-c",
-        "echo; read -t 600",
-        f"spark.openlineage.transport.location={events_file}",
-    ]
+    spark = [f"spark.openlineage.transport.location={events_file}"]
     for user, is_spark in ((NOBODY, False), (0, True)):
-        with subprocess.Popen(
-            wait, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user
-        ) as process:
-            assert process.stdout
-            process.stdout.readline()
-            found = capture.running_submits(str(events_file))
-            process.kill()
-        assert found == [process.pid] * is_spark
+        with waiting_processes(spark, user=user) as (process,):
+            assert capture.running_submits(str(events_file)) == [process] * is_spark
 
 
 def test_jars_that_another_user_prepared_are_not_run(shared: Path) -> None:
@@ -147,10 +138,7 @@ def test_a_command_says_in_one_line_whose_folder_refuses(
 ) -> None:
     home = shared / "home"
     monkeypatch.setenv("SPARK_CONF_DIR", str(home))
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_DATAHUB_REST_DEFAULT",
-        f'{{"conn_type": "datahub-file", "host": "{home}/sink"}}',
-    )
+    connect_to_files(monkeypatch, "datahub_rest_default", home / "sink")
     arguments = [argument.format(home / "events.ndjson") for argument in command]
     CliRunner().invoke(app, arguments)  # imports what the other user cannot read
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,6 +29,7 @@ from airflow_provider_spark_datahub.delivery.sink import Sink
 from airflow_provider_spark_datahub.hooks.datahub import open_sink
 from airflow_provider_spark_datahub.hooks.storage import open_outbox
 from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDatahubOperator
+from airflow_provider_spark_datahub.plugins.policy import DROP_INS
 from airflow_provider_spark_datahub.task.options import Connections
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.capture.installations import executable, openlineage_jar, spark_at
@@ -117,6 +119,12 @@ class TaskInstance:
         name = task_id if map_index is None else f"{task_id}_{map_index}"
         is_own = (run_id, task_id) == (self.run_id, self.task_id)
         return {run_id: self.states.get(task_id, {name: self.set_to if is_own else self.others})}
+
+
+def drop_in(operator: str) -> Any:
+    """Return the drop-in for an operator of a provider, by the operator's name."""
+    module = import_module(f"airflow_provider_spark_datahub.operators.{DROP_INS[operator]}")
+    return getattr(module, f"{operator.removesuffix('Operator')}DatahubOperator")
 
 
 class TaskState:
@@ -232,9 +240,9 @@ class FakeSpark:
         finally:
             flag.unlink()
 
-    def signals(self, name: str) -> None:
-        """Let the next runs send their parent a signal, and continue."""
-        self._environment("FAKE_SPARK_SIGNAL", name)
+    def signals(self) -> None:
+        """Let the next runs send their parent SIGUSR1, and continue."""
+        self._environment("FAKE_SPARK_SIGNAL", "USR1")
 
     @property
     def runs(self) -> list[str]:
@@ -346,6 +354,12 @@ def connections_to(sink: Sink | None, problem: str | None = None) -> Connections
         )
 
     return Connections(opened, open_outbox)
+
+
+def unfinished_attempt(events_file: Path, run_id: str = "run") -> UnfinishedAttempt:
+    """Return the record of an attempt of this process whose job writes this file."""
+    attempt = TaskAttempt(RunTreeDagRun(AirflowSite(), "shop", run_id), "build", 1)
+    return UnfinishedAttempt.begun(attempt, SubmittedJob(LineageSettings(), events_file))
 
 
 def killed_last_attempt(

@@ -13,6 +13,7 @@ import json
 import urllib.parse
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from datahub.metadata.schema_classes import ASPECT_NAME_MAP
@@ -27,19 +28,7 @@ _REST_LI_HEADERS = {"X-RestLi-Protocol-Version": "2.0.0"}
 _ENTITY_PATH = "/openapi/v3/entity/"
 _RUN_ASPECTS = ("Input", "Output", "Relationships", "Properties")
 _OPEN_TO_EVERYONE = ("/config", "/health")
-_CONFIG: Mapping[str, Any] = {
-    "noCode": "true",
-    "retention": "true",
-    "statefulIngestionCapable": True,
-    "patchCapable": True,
-    "supportsImpactAnalysis": True,
-    "timeZone": "GMT",
-    "models": {},
-    "telemetry": {"enabledCli": False, "enabledIngestion": False},
-    "managedIngestion": {"enabled": True, "defaultCliVersion": "1.7.0"},
-    "versions": {"acryldata/datahub": {"version": "v1.7.0", "commit": "0" * 40}},
-    "datahub": {"serverType": "quickstart", "serverEnv": "core"},
-}
+_CONFIG = json.loads((Path(__file__).parents[1] / "data" / "gms_config.json").read_bytes())
 
 
 class _RefusedError(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -24,8 +23,9 @@ from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDat
 from airflow_provider_spark_datahub.plugins import dag_run_listener, policy
 from tests.airflow_versions import DagSerialization
 from tests.cases import cases
+from tests.delivery.connections import connect_to_files
 from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import delivered_lines, delivered_text, upserts
+from tests.delivery.samples import delivered, delivered_text, run_events, upserts
 from tests.operators.tries import RUN_ID, START_MS, DagRun, killed_last_attempt
 
 # The DAG and the whole run are reported, since no task of the run may have been delivered.
@@ -62,8 +62,7 @@ def let_threads_finish() -> None:
 def sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Connections ``one`` and ``two`` to folders of the same name, and one to nowhere."""
     for name in ("one", "two", "datahub_rest_default"):
-        connection = {"conn_type": "datahub-file", "host": str(tmp_path / "sinks" / name)}
-        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
+        connect_to_files(monkeypatch, name, tmp_path / "sinks" / name)
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__OUTBOX_LOCATION", str(tmp_path / "outbox"))
     return tmp_path
 
@@ -76,9 +75,10 @@ def new_dag(**arguments: Any) -> DAG:
     return DAG("shop", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), **arguments)
 
 
-def dag_to(connection: str, task_id: str = "a") -> DAG:
+def dag_of_one(task_id: str = "a") -> DAG:
+    """Return a DAG of one task, whose lineage goes to the connection ``one``."""
     with new_dag() as dag:
-        lineage_task(task_id, datahub_conn_id=connection)
+        lineage_task(task_id, datahub_conn_id="one")
     return dag
 
 
@@ -114,15 +114,11 @@ def test_the_end_of_a_dag_run_is_reported_with_its_result(
     with new_dag() as dag:
         EmptyOperator(task_id="start") >> lineage_task("build", datahub_conn_id="one")
     end(seen(dag), succeeded=succeeded)
-    proposals = [json.loads(line) for line in delivered_lines(sinks / "sinks/one")]
+    proposals = delivered(sinks / "sinks/one")
     flow = "urn:li:dataFlow:(airflow,shop,prod)"
     run = RunTreeDagRun(AirflowSite(), "shop", RUN_ID).urn
     assert {proposal["entityUrn"] for proposal in proposals} == {flow, run}
-    events = [
-        one["aspect"]["json"]
-        for one in proposals
-        if one["aspectName"] == "dataProcessInstanceRunEvent"
-    ]
+    events = run_events(sinks / "sinks/one")
     assert [event["status"] for event in events] == ["STARTED", "COMPLETE"]
     assert events[1]["result"] == {"type": result, "nativeResultType": "airflow"}
     assert (events[1]["timestampMillis"], events[1]["durationMillis"]) == (
@@ -153,15 +149,15 @@ def test_the_end_of_a_dag_run_goes_to_each_connection_of_its_tasks_once(
     end(seen(dag))
     assert notified(sinks) == connections
     for connection in connections:
-        lines = delivered_lines(sinks / "sinks" / connection)
-        assert sorted(json.loads(line)["aspectName"] for line in lines) == END_OF_A_RUN
+        proposals = delivered(sinks / "sinks" / connection)
+        assert sorted(proposal["aspectName"] for proposal in proposals) == END_OF_A_RUN
 
 
 def test_a_dag_whose_lineage_is_switched_off_by_configuration_is_not_reported(
     sinks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__SPARK_DATAHUB__ENABLED", "False")
-    end(dag_to("one"))
+    end(dag_of_one())
     assert notified(sinks) == []
 
 
@@ -230,7 +226,7 @@ def test_all_ends_are_in_the_outbox_while_a_delivery_hangs(
     monkeypatch.setattr(dag_run_listener, "_BACKLOG", 1)
     for number in range(4):
         dag_run_listener.on_dag_run_success(
-            DagRun(dag=dag_to("one"), end_date=END, run_id=f"manual__{number}"), ""
+            DagRun(dag=dag_of_one(), end_date=END, run_id=f"manual__{number}"), ""
         )
         assert began.wait(300), "the first is delivered before the second is queued"
     assert dag_run_listener._keeper().wait(300)
@@ -285,7 +281,7 @@ def let_timers_finish() -> None:
 def test_a_state_that_is_set_leaves_a_killed_attempt_to_the_end_of_the_run(
     sinks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dag = dag_to("one", "killed")
+    dag = dag_of_one("killed")
     stored = as_the_scheduler_has_it(dag)
     monkeypatch.setattr(
         "airflow.models.serialized_dag.SerializedDagModel.get_dag", lambda _: stored
@@ -318,7 +314,7 @@ def test_the_end_of_the_run_delivers_what_a_killed_last_attempt_left(
     )
     for key in (earlier, others):
         outbox.put(key, upserts(2), spark_succeeded=True, connection_id="one")
-    end(dag_to("one", "killed"), succeeded=False)
+    end(dag_of_one("killed"), succeeded=False)
     let_timers_finish()
     left = {entry.manifest.key.run_id for entry in outbox.entries()}
     assert left == ({RUN_ID, "other"} if is_large else {"other"}), (
@@ -336,7 +332,7 @@ def test_an_attempt_of_another_run_is_converted_if_airflow_is_done_with_it(
 ) -> None:
     outbox, _ = killed_last_attempt(sinks, connection="one", machine="another", process=0)
     monkeypatch.setattr("airflow_provider_spark_datahub.hooks.stored_result", lambda _: result)
-    end(dag_to("one"))
+    end(dag_of_one())
     let_timers_finish()
     assert [entry.manifest.state for entry in outbox.entries()] == left
 
@@ -355,7 +351,7 @@ def test_a_task_whose_state_was_set_is_not_over_before_it_is_killed(
     )
     key = AttemptKey("shop", RUN_ID, "killed", -1, 1)
     outbox.put(key, upserts(1), spark_succeeded=False, connection_id="one")
-    end(dag_to("one", "killed"), succeeded=False)
+    end(dag_of_one("killed"), succeeded=False)
     assert len([*outbox.entries()]) == (0 if is_now else 2)
     assert events_file.exists() is not is_now
 
@@ -392,7 +388,7 @@ def test_a_state_that_somebody_sets_is_the_end_of_the_task_run(
     assert notified(sinks) == (["one"] if notifies else [])
     assert len(list(outbox.entries())) == 1, "the DAG run is not over"
     if notifies:
-        (event,) = (json.loads(line) for line in delivered_lines(sinks / "sinks/one"))
+        (event,) = delivered(sinks / "sinks/one")
         assert event["entityUrn"] == AirflowSite().task_run_urn("shop", "build", RUN_ID)
         end = event["aspect"]["json"]
         assert (end["status"], end["attempt"], end["result"]["type"]) == ("COMPLETE", 2, "SUCCESS")
@@ -431,9 +427,8 @@ def test_a_process_waits_for_its_steps_and_a_forked_one_has_none() -> None:
     """A fork has a thread and work of its own; the end waits for a thread unless it is a daemon,
     which hangs here.
     """
-    root = Path(__file__).parents[2]
     command = [sys.executable, "-c", FORK_AND_END]
     said = subprocess.run(
-        command, cwd=root, check=True, capture_output=True, text=True, timeout=120
+        command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=120
     ).stdout
     assert said == "forked, ended"

@@ -35,6 +35,7 @@ from airflow_provider_spark_datahub.plugins.spark_datahub import SparkDatahubPlu
 from airflow_provider_spark_datahub.task import LineageReport
 from tests.airflow_versions import AIRFLOW
 from tests.cases import cases
+from tests.delivery.connections import connect_to_files
 from tests.delivery.outboxes import outbox_at, proposals_in
 from tests.patience import join, wait_until
 from tests.servers.chromium import Chromium
@@ -435,7 +436,7 @@ def test_each_address_asks_for_the_same_right(
 @pytest.fixture
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "sink"
-    monkeypatch.setenv("AIRFLOW_CONN_SINK", f'{{"conn_type": "datahub-file", "host": "{path}"}}')
+    connect_to_files(monkeypatch, "sink", path)
     return path
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from airflow_provider_spark_datahub.operators.spark_submit import SparkSubmitDat
 from airflow_provider_spark_datahub.plugins import policy
 from tests.airflow_versions import DagSerialization
 from tests.operators.conftest import _nothing_goes_on, airflow_configuration, spark  # noqa: F401 (fixtures)
-from tests.operators.tries import FakeSpark, context_of, execute
+from tests.operators.tries import FakeSpark, context_of, drop_in, execute
 
 
 class HouseOperator(SparkSubmitOperator):
@@ -111,12 +110,10 @@ def test_tasks_of_the_named_operators_have_lineage(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", [name for name in policy.DROP_INS if not name.startswith("_")])
 def test_each_operator_with_a_drop_in_gets_it(name: str) -> None:
-    module = import_module(f"airflow_provider_spark_datahub.operators.{policy.DROP_INS[name]}")
-    drop_in = getattr(module, f"{name.removesuffix('Operator')}DatahubOperator")
-    (operator,) = (base for base in drop_in.__mro__ if base.__name__ == name)
+    (operator,) = (base for base in drop_in(name).__mro__ if base.__name__ == name)
     with_lineage = policy._with_lineage(operator, frozenset([name]))
     assert with_lineage is not None
-    assert issubclass(with_lineage, drop_in)
+    assert issubclass(with_lineage, drop_in(name))
     assert (with_lineage.__name__, with_lineage.template_fields) == (name, operator.template_fields)
 
 

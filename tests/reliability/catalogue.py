@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.delivery.samples import stored_content
 from tests.oracles.gms import GmsStandIn
 
 # A task's own end has the time at which it happened.
@@ -14,15 +15,7 @@ _CLOCK = ("timestampMillis", "durationMillis", "messageId")
 def catalogue(gms: GmsStandIn) -> set[str]:
     """Return every stored proposal, without the times at which the task itself ended."""
     assert gms.dropped == []
-    return {
-        timeless(
-            stored["entityUrn"],
-            stored["aspectName"],
-            stored["changeType"],
-            json.loads(stored["aspect"]["value"]),
-        )
-        for stored in gms.stored
-    }
+    return {timeless(*stored_content(stored)) for stored in gms.stored}
 
 
 def timeless(urn: str, aspect_name: str, change_type: str, aspect: Any) -> str:

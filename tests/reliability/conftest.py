@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from tests.operators.tries import FakeSpark, TaskState
 from tests.oracles.gms import GmsStandIn
+from tests.patience import join_threads
 from tests.reliability.catalogue import catalogue
 from tests.reliability.lineage_tries import CASE, connect, prepare, run_attempt
 
@@ -21,10 +21,7 @@ def _no_spark_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
 def _threads_end() -> Iterator[None]:
     """Wait for the threads of lineage, which would count in the next test."""
     yield
-    for thread in threading.enumerate():
-        if thread.name in ("lineage-of-running-job", "lineage-delivery"):
-            thread.join(60)
-            assert not thread.is_alive()
+    join_threads("lineage-of-running-job", "lineage-delivery")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+from tests.cases import tables
 from tests.oracles.gms import GmsStandIn
 from tests.reliability.bad_servers import (
     Behaviour,
@@ -59,9 +60,7 @@ def _server(
     return serve
 
 
-def _status(
-    status: int, headers: Mapping[str, str] | None = None
-) -> Callable[[], AbstractContextManager[str]]:
+def _status(status: int, headers: Mapping[str, str]) -> Callable[[], AbstractContextManager[str]]:
     @contextmanager
     def serve() -> Iterator[str]:
         with GmsStandIn() as gms:
@@ -117,20 +116,8 @@ FAULTS = (
         "pending",
         "available",
     ),
-    Fault("400", _status(400), "quarantined", "injected 400"),
-    Fault("401", _status(401), "pending", "refuses the connection's credentials"),
-    Fault("403", _status(403), "pending", "refuses the connection's credentials"),
-    Fault("404", _status(404), "pending", "cannot be used with this connection"),
-    Fault("409", _status(409), "quarantined", "injected 409"),
-    Fault("413", _status(413), "quarantined", "injected 413"),
-    Fault("422", _status(422), "quarantined", "injected 422"),
-    Fault("429 without Retry-After", _status(429), "pending", "takes no more for now"),
-    Fault(
-        "429, Retry-After: 3600",
-        _status(429, {"Retry-After": "3600"}),
-        "pending",
-        "wants a wait of 3600 s",
+    *(
+        Fault(name, _status(status, headers), lineage, said)
+        for name, status, headers, lineage, said in tables("faults")["statuses"][1:]
     ),
-    Fault("500 to everything", _status(500), "pending", "fails (HTTP 500"),
-    Fault("503", _status(503), "pending", "is not available (HTTP 503"),
 )

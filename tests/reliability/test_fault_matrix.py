@@ -7,11 +7,8 @@ The table in ``docs/reliability.md`` lists the same faults; a test compares them
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,14 +16,6 @@ from tests.cli.commands import run as command
 from tests.operators.tries import FakeSpark, TaskState
 from tests.oracles.gms import GmsStandIn
 from tests.patience import BUDGETS, PATIENCE
-from tests.reliability.bad_servers import (
-    answering,
-    black_hole,
-    endless,
-    reset_amid_the_body,
-    serving,
-    slow_drip,
-)
 from tests.reliability.catalogue import catalogue
 from tests.reliability.faults import FAULTS, Fault
 from tests.reliability.lineage_tries import (
@@ -37,7 +26,6 @@ from tests.reliability.lineage_tries import (
     first_attempt,
     run_attempt,
 )
-from tests.servers.openlineage import Backend
 from tests.servers.process import closed_port
 
 MATRIX = Path(__file__).parents[2] / "docs" / "reliability.md"
@@ -143,33 +131,3 @@ def test_the_other_tasks_of_a_host_ask_a_server_that_is_down_no_more(
         assert run_attempt(spark, "warn", TaskState(), task="task_3")[1]["pending"] == 0
         assert any("task_3" in json.dumps(proposal) for proposal in gms.stored)
         assert gms.dropped == []
-
-
-# -- the servers of the tests end whatever their clients do
-
-
-SERVERS: dict[str, Callable[[], AbstractContextManager[object]]] = {
-    "black hole": lambda: serving(black_hole),
-    "slow drip": lambda: serving(slow_drip),
-    "reset": lambda: serving(reset_amid_the_body),
-    "answer": lambda: serving(answering(status="200 OK")),
-    "endless": lambda: serving(endless(b"HTTP/1.1 200 OK\r\n\r\n", b"x")),
-    "GMS": GmsStandIn,
-    "OpenLineage": Backend,
-}
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("serve", SERVERS.values(), ids=SERVERS)
-def test_a_client_that_says_nothing_delays_no_end(
-    serve: Callable[[], AbstractContextManager[object]],
-) -> None:
-    with closing(socket.socket()) as silent:
-        with serve() as server:
-            address = urlsplit(f"//{server}" if isinstance(server, str) else getattr(server, "url"))  # noqa: B009
-            silent.connect((address.hostname, address.port))
-            silent.settimeout(0.2)
-            with pytest.raises(TimeoutError):  # its connection is accepted by now, and open
-                silent.recv(1)
-        silent.settimeout(30)
-        assert silent.recv(1) == b""

@@ -24,6 +24,7 @@ from tests.conversion.event_logs import (
     query_progressed,
     query_started,
 )
+from tests.delivery.connections import connect_to_gms
 from tests.operators.tries import (
     CORPUS,
     FakeSpark,
@@ -161,8 +162,7 @@ def gms() -> Iterator[GmsStandIn]:
 @pytest.fixture(autouse=True)
 def _connection(gms: GmsStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     extra = {"extra_headers": {"X-Api-Key": secret("header")}}
-    connection = {"conn_type": "datahub-rest", "host": gms.url, "password": TOKEN, "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_GMS", json.dumps(connection))
+    connect_to_gms(monkeypatch, "gms", gms.url, password=TOKEN, extra=extra)
 
 
 def run_attempt(spark: FakeSpark, **arguments: Any) -> dict[str, Any]:
@@ -221,6 +221,7 @@ def test_in_what_is_delivered(
         gms.stored
     )  # the dataset whose namespace holds one arrived
     assert leaked(json.dumps(gms.stored)) == []
+    assert {request.headers["X-Api-Key"] for request in gms.requests} == {secret("header")}
     assert_nothing_leaked(tmp_path, xcoms, caplog)
 
 

@@ -29,8 +29,6 @@ _STATES = {
     "glue": ("STARTING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"),
 }
 
-_STOPS = ("CANCEL_AND_WAIT", "TERMINATE_CLUSTER", "TERMINATE_JOB_FLOW")
-
 
 class UnknownError(LookupError):
     """A thing that the service does not have."""
@@ -156,12 +154,7 @@ class Aws(AnsweringServer):
     def _add_job_flow_steps(self, body: Json) -> Json:
         first = len(self.runs.all)
         steps = [
-            Run(
-                f"s-{index:013d}",
-                step,
-                step["HadoopJarStep"]["Args"],
-                stops_others=step["ActionOnFailure"] != "CONTINUE",
-            )
+            Run(f"s-{index:013d}", step, step["HadoopJarStep"]["Args"])
             for index, step in enumerate(body["Steps"], first)
         ]
         self.runs.start(*steps)

@@ -60,13 +60,9 @@ class Databricks(AnsweringServer):
         )
 
     def _submit(self, body: Json) -> int:
-        task: Json = next(iter(body.get("tasks", ())), body)
-        conf = task.get("new_cluster", {}).get("spark_conf", {})
-        if "spark_submit_task" in task:
-            command = ["spark-submit", *task["spark_submit_task"]["parameters"]]
-        else:
-            python = task["spark_python_task"]
-            command = ["spark-submit", python["python_file"], *python.get("parameters", ())]
+        python = body["spark_python_task"]
+        command = ["spark-submit", python["python_file"], *python["parameters"]]
+        conf = body["new_cluster"]["spark_conf"]
         run = Run(str(len(self.runs.all) + 1), body, command, conf)
         self.runs.start(run)
         return int(run.id)

@@ -16,7 +16,6 @@ from tests.servers.managed_spark import Json, Run, Runs, State
 
 _JOB = ("PENDING", "RUNNING", "CANCEL_PENDING", "DONE", "ERROR", "CANCELLED")
 _BATCH = ("PENDING", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED")
-_OPTIONS = {"jar_file_uris": "--jars", "python_file_uris": "--py-files", "main_class": "--class"}
 
 
 class Dataproc:
@@ -39,9 +38,7 @@ class Dataproc:
 
     def _SubmitJob(self, request: Any, context: Any) -> bytes:  # noqa: N802 (the protocol's names)
         job = self._v1.Job.to_dict(request.job, always_print_fields_with_no_presence=False)
-        properties = next(work for name, work in job.items() if name.endswith("_job")).get(
-            "properties", {}
-        )
+        properties = job["pyspark_job"]["properties"]
         return self._job(self._start(request.job.reference.job_id, job, properties, context))
 
     def _GetJob(self, request: Any, context: Any) -> bytes:  # noqa: N802
@@ -61,7 +58,7 @@ class Dataproc:
 
     def _CreateBatch(self, request: Any, context: Any) -> bytes:  # noqa: N802
         batch = self._v1.Batch.to_dict(request.batch, always_print_fields_with_no_presence=False)
-        properties = batch.get("runtime_config", {}).get("properties", {})
+        properties = batch["runtime_config"]["properties"]
         return self._operation(self._start(request.batch_id, batch, properties, context))
 
     def _operation(self, run: Run) -> bytes:
@@ -101,22 +98,9 @@ class Dataproc:
 
 
 def _command(request: Json, properties: Mapping[str, str]) -> list[str]:
-    kind, work = next(
-        (name, work) for name, work in request.items() if name.endswith(("_job", "_batch"))
-    )
+    work = request["pyspark_job"] if "pyspark_job" in request else request["pyspark_batch"]
     options = [part for name, value in properties.items() for part in ("--conf", f"{name}={value}")]
-    for field, option in _OPTIONS.items():
-        value = work.get(field)
-        options += [option, value if isinstance(value, str) else ",".join(value)] if value else []
-    if "sql" in kind:
-        queries = work.get("query_list", {}).get("queries")
-        return [
-            "spark-sql",
-            *options,
-            *(("-e", ";".join(queries)) if queries else ("-f", work["query_file_uri"])),
-        ]
-    main = work.get("main_python_file_uri") or work.get("main_jar_file_uri") or "spark-internal"
-    return ["spark-submit", *options, main, *work.get("args", ())]
+    return ["spark-submit", *options, work["main_python_file_uri"], *work["args"]]
 
 
 @contextmanager

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
+from tests.delivery.connections import connect
 from tests.servers.chromium import Chromium, chromium
 from tests.servers.gcs import Gcs
 from tests.servers.kafka import Kafka
@@ -47,7 +47,7 @@ def lake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     server: S3 | Gcs = request.getfixturevalue(request.param)
     bucket = f"lineage-{uuid.uuid4().hex}"
     server.make_bucket(bucket)
-    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(server.connection()))
+    connect(monkeypatch, "lake", **server.connection())
     return f"{server.scheme}://lake@{bucket}"
 
 

@@ -37,6 +37,7 @@ _JVM = [
     "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 ]
+_ALWAYS = Path(__file__).parent.parent / "data" / "kafka.properties"
 _MARK = b"mark of the end"
 _FRAME = 5  # bytes before the Avro: a zero, and the schema's id (Confluent's wire format)
 
@@ -181,30 +182,11 @@ def _configuration(folder: Path, ports: tuple[int, int, int], certificate: Path,
     keystore.write_bytes(key.read_bytes() + certificate.read_bytes())
     jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     settings = {
-        "process.roles": "broker,controller",
-        "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{jaas} user_{USER}="{PASSWORD}";',
-        "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(keystore),
         "log.dirs": str(folder / "data"),
-        "auto.create.topics.enable": "false",
-        "offsets.topic.num.partitions": "1",
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.num.partitions": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "group.initial.rebalance.delay.ms": "0",
-        "num.io.threads": "2",
-        "num.network.threads": "1",
-        "broker.heartbeat.interval.ms": "300",
-        # for so long a broker that was killed cannot come back
-        "broker.session.timeout.ms": "1000",
-        "log.cleaner.dedupe.buffer.size": "2097152",  # its default takes 128 MB of memory
     }
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
+    own = "".join(f"{name}={value}\n" for name, value in settings.items())
+    return _ALWAYS.read_text() + own

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +70,3 @@ class Livy(AnsweringServer):
         for process in self._processes:
             process.kill()
             process.wait(20)
-
-
-def connection(livy: Livy) -> Mapping[str, Any]:
-    """Return the Airflow connection to it."""
-    return {"conn_type": "livy", "host": livy.url}

@@ -45,7 +45,6 @@ class Run:
     request: Json
     command: Sequence[str]
     defaults: Mapping[str, str] = field(default_factory=dict)
-    stops_others: bool = False
     state: State = State.PENDING
     process: subprocess.Popen[bytes] | None = None
 
@@ -102,10 +101,6 @@ class Runs:
                 with suppress(ProcessLookupError):
                     os.killpg(run.process.pid, number)
 
-    def log_of(self, run: Run) -> str:
-        """Return what the driver of a run printed."""
-        return (self.folder / run.id / "driver.log").read_text()
-
     def _run(self, *runs: Run) -> None:
         for run in runs:
             with self._lock:
@@ -115,9 +110,6 @@ class Runs:
                 ended = State.FAILED if process.wait() else State.SUCCEEDED
                 with self._lock:
                     run.state = State.STOPPED if run.state is State.STOPPING else ended
-            if run.stops_others and run.state is not State.SUCCEEDED:
-                for other in runs:
-                    self.stop(other)
 
     def _begin(self, run: Run) -> subprocess.Popen[bytes]:
         folder = self.folder / run.id

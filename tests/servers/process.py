@@ -128,10 +128,6 @@ class Server:
         finally:
             process.send_signal(signal.SIGCONT)
 
-    @property
-    def process_id(self) -> int | None:
-        return self._process.pid if self._process else None
-
     def __enter__(self) -> Self:
         self.start()
         return self

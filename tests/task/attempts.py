@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from airflow_provider_spark_datahub.task.report import LineageReport
 from airflow_provider_spark_datahub.task.running import RunningAttempt
 from tests.capture.installations import executable, openlineage_jar, spark_at
 from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import delivered_lines
+from tests.delivery.samples import delivered
 from tests.operators.tries import CORPUS, RUN_ID, START_MS, connections_to
 
 PARENT = ParentRun("default", "shop.build", "01990000-0000-7000-8000-000000000001")
@@ -100,7 +99,7 @@ class Try:
     @property
     def delivered(self) -> list[dict[str, Any]]:
         """Return the proposals that the sink got."""
-        return [json.loads(line) for line in delivered_lines(self.sink_folder)]
+        return delivered(self.sink_folder)
 
     def aspects(self, name: str, urn: str | None = None, since: int = 0) -> list[dict[str, Any]]:
         """Return the delivered proposals of an aspect, without the first ``since`` proposals."""

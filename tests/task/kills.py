@@ -28,7 +28,7 @@ from airflow_provider_spark_datahub.task.options import Connections, LineageOpti
 from airflow_provider_spark_datahub.task.recovery import recover_entry
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.delivery.outboxes import outbox_at
-from tests.delivery.samples import delivered_lines
+from tests.delivery.samples import delivered
 
 EVENTS = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
 START_MS = 1_767_225_900_000
@@ -146,14 +146,14 @@ def _arm(at_step: int | None) -> None:
 def state_of(folder: Path) -> tuple[State, int]:
     """Return the state of a catalogue after all proposals of the sink, and the number of proposals."""
     state: State = {}
-    lines = delivered_lines(folder / "sink")
-    for one in map(json.loads, lines):
+    proposals = delivered(folder / "sink")
+    for one in proposals:
         name = f"{one['entityUrn']} {one['aspectName']}"
         if one["changeType"] == "PATCH" or "RunEvent" in one["aspectName"]:
             state.setdefault(name, {})[json.dumps(one["aspect"], sort_keys=True)] = True
         else:
             state[name] = one["aspect"]
-    return state, len(lines)
+    return state, len(proposals)
 
 
 def undisturbed(folder: Path, *, ended: bool) -> tuple[State, int]:

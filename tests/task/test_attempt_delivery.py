@@ -110,8 +110,8 @@ def test_rejections_are_one_line_with_a_count(tmp_path: Path) -> None:
     assert warning.startswith(f"{count}no such aspect (e.g. ")
 
 
-def waiting_for(tmp_path: Path, policy: str, number: int) -> Try:
-    return Try(tmp_path, number, options={"on_failure": policy})
+def retrying(tmp_path: Path, number: int) -> Try:
+    return Try(tmp_path, number, options={"on_failure": "retry"})
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_a_slow_disk_does_not_keep_an_attempt_from_failing_for_its_lineage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By then, the time for lineage is over: the server that took none of it used it up."""
-    first = waiting_for(tmp_path, "retry", 1)
+    first = retrying(tmp_path, 1)
     first.job_writes("a_csv_join_agg")
     first.sink_folder.touch()
     first.finish()
@@ -132,14 +132,12 @@ def test_a_slow_disk_does_not_keep_an_attempt_from_failing_for_its_lineage(
 
     monkeypatch.setattr(os, "fsync", slowly)
     first.lineage.earlier.leave_to_retry([])
-    assert waiting_for(tmp_path, "retry", 2).lineage.earlier.to_deliver(None) == SucceededAttempt(
-        1, []
-    )
+    assert retrying(tmp_path, 2).lineage.earlier.to_deliver(None) == SucceededAttempt(1, [])
 
 
 @cases("task")
 def test_the_tasks_state_names_the_attempt_whose_lineage_is_delivered(
     tmp_path: Path, remembered: object, number: int, awaited: int | None
 ) -> None:
-    found = waiting_for(tmp_path, "retry", number).lineage.earlier.to_deliver(remembered)
+    found = retrying(tmp_path, number).lineage.earlier.to_deliver(remembered)
     assert (found.try_number if found else None) == awaited

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -26,14 +25,13 @@ from airflow_provider_spark_datahub.hooks.storage import open_outbox, open_store
 from airflow_provider_spark_datahub.task.recovery import recover_entry, remove_delivered_events
 from airflow_provider_spark_datahub.task.submitted import UnfinishedAttempt
 from tests.capture.test_event_objects import RECORDED
-from tests.operators.tries import connections_to
+from tests.delivery.connections import connect
+from tests.operators.tries import CORPUS, LOG, connections_to
 from tests.patience import HANGS
 from tests.servers.s3 import S3
 from tests.task.attempts import ENDED, FAILED, PARENT, ROOT, Try
 
-JOBS = Path(__file__).parents[1] / "data" / "more_jobs"
-LOG = gzip.decompress((JOBS / "logs" / "udf_union-3.5.9.ndjson.gz").read_bytes())
-TRUTH = json.loads((JOBS / "truth.json").read_bytes())["udf_union"]
+TRUTH = json.loads((CORPUS.parents[1] / "more_jobs/truth.json").read_bytes())["udf_union"]
 APPLICATION = "local-1795265305932"
 DATASET = "urn:li:dataset:(urn:li:dataPlatform:file,/warehouse/data/{},PROD)"
 
@@ -42,7 +40,7 @@ DATASET = "urn:li:dataset:(urn:li:dataPlatform:file,/warehouse/data/{},PROD)"
 def one(tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Try:
     # The first request loads the client's modules, which takes long on a busy machine.
     monkeypatch.setattr("airflow_provider_spark_datahub.delivery.deadline._REQUEST_SECONDS", HANGS)
-    monkeypatch.setenv("AIRFLOW_CONN_EVENTS", json.dumps(s3.connection()))
+    connect(monkeypatch, "events", **s3.connection())
     if not (s3.folder / "spark-events").exists():
         s3.make_bucket("spark-events")
     return in_s3(tmp_path)

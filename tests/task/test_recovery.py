@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +26,11 @@ from airflow_provider_spark_datahub.task.options import Connections
 from airflow_provider_spark_datahub.task.recovery import drain, recover_entry
 from airflow_provider_spark_datahub.task.submitted import SubmittedJob, UnfinishedAttempt
 from tests.delivery.outboxes import key, outbox_at, proposals_in
-from tests.delivery.samples import delivered_lines
+from tests.delivery.samples import delivered
+from tests.operators.tries import CORPUS, START_MS
 from tests.task.attempts import Try
 
-EVENTS = Path(__file__).parents[1] / "data/corpus/events/a_csv_join_agg.ndjson"
-START_MS = 1_767_225_900_000
+EVENTS = CORPUS / "a_csv_join_agg.ndjson"
 TRY = TaskAttempt(
     DagRun(AirflowSite("prod", "eu"), "shop", "run"),
     "build",
@@ -158,7 +157,7 @@ def test_while_its_spark_runs_an_attempt_stays_unfinished_and_later_ones_go_firs
     assert outbox.names() == []
     ends = [
         aspect["timestampMillis"]
-        for one in map(json.loads, delivered_lines(tmp_path / "lineage"))
+        for one in delivered(tmp_path / "lineage")
         if one["entityUrn"] == TRY.urn
         and (aspect := one["aspect"]["json"]).get("status") == "COMPLETE"
     ]

@@ -164,24 +164,24 @@ def test_without_coalesce_jobs_each_event_is_delivered_as_it_is_written(
     assert one.delivered[-report.proposals :] == alone.delivered
 
 
-def renaming_job(folder: Path, first_lines: int, **options: Any) -> tuple[list[Json], Json, int]:
+def renaming_job(folder: Path) -> tuple[list[Json], Json, int]:
     """Follow a job that renames a table after its first events were delivered, and fails then."""
     lines = gzip.decompress(
         (CORPUS.parents[1] / "more_jobs/events/drop_rename-4.3.0.ndjson.gz").read_bytes()
     )
     events = lines.splitlines(keepends=True)
-    one = job(folder, **options)
+    one = job(folder)
     with followed(one) as running:
-        running.writes(events[:first_lines])
+        running.writes(events[:28])
         wait_until(lambda: "orders_new" in delivered_text(one.sink_folder))
         time.sleep(PERIOD * 3)
-        running.writes(events[first_lines:])
+        running.writes(events[28:])
         report = one.finish(FAILED)
     return one.delivered, report.to_obj(), len(one.delivered) - report.proposals
 
 
 def test_a_table_that_was_renamed_after_its_delivery_is_removed(tmp_path: Path) -> None:
-    delivered, report, before = renaming_job(tmp_path, 28)
+    delivered, report, before = renaming_job(tmp_path)
     added, removed = set[tuple[str, str]](), set[tuple[str, str]]()
     for number, patch in enumerate(delivered):
         if patch["aspectName"] == "dataJobInputOutput":
@@ -207,7 +207,7 @@ def test_a_job_whose_events_are_incomplete_removes_nothing(
 ) -> None:
     monkeypatch.setattr(job_events, "_MAX_KEPT_RUNS", 2)
     monkeypatch.setattr(job_events, "_READ_AGAIN_BYTES", 1000)
-    delivered, _, _ = renaming_job(tmp_path, 28)
+    delivered, _, _ = renaming_job(tmp_path)
     operations = [
         operation["op"]
         for each in aspects(delivered, "dataJobInputOutput")

@@ -5,6 +5,7 @@ attempt.
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -26,15 +27,19 @@ def spark_job(name: str) -> str:
 
 
 def run_proposals(
-    urn: str, name: str, template: str, parent: str | None, upstreams: tuple[str, ...]
+    urn: str,
+    name: str,
+    template: str | None,
+    parent: str | None,
+    upstreams: Sequence[str],
+    created_ms: int = MIDNIGHT,
 ) -> list[Proposal]:
-    relationships: dict[str, Any] = {
-        "parentTemplate": template,
-        "upstreamInstances": list(upstreams),
-    }
+    relationships: dict[str, Any] = {"upstreamInstances": list(upstreams)}
+    if template:
+        relationships["parentTemplate"] = template
     if parent:
         relationships["parentInstance"] = parent
-    created = {"time": MIDNIGHT, "actor": "urn:li:corpuser:datahub"}
+    created = {"time": created_ms, "actor": "urn:li:corpuser:datahub"}
     return [
         Proposal(
             "dataProcessInstance",
@@ -55,15 +60,24 @@ def event(
     lasted: float = 0,
 ) -> Proposal:
     """Return a run event: STARTED without a result, COMPLETE with one; seconds after midnight."""
-    content: dict[str, Any] = {
-        "timestampMillis": MIDNIGHT + int(second * 1000),
-        "status": "STARTED",
-    }
-    if attempt:
+    lasted_ms = int(lasted * 1000) if result else None
+    return event_at(urn, MIDNIGHT + int(second * 1000), attempt, result, lasted_ms)
+
+
+def event_at(
+    urn: str,
+    time_ms: int,
+    attempt: int | None = None,
+    result: str | None = None,
+    lasted_ms: int | None = None,
+) -> Proposal:
+    content: dict[str, Any] = {"timestampMillis": time_ms, "status": "STARTED"}
+    if attempt is not None:
         content["attempt"] = attempt
     if result:
         content |= {"status": "COMPLETE", "result": {"type": result, "nativeResultType": "airflow"}}
-        content["durationMillis"] = int(lasted * 1000)
+    if lasted_ms is not None:
+        content["durationMillis"] = lasted_ms
     return Proposal("dataProcessInstance", urn, "dataProcessInstanceRunEvent", content)
 
 

@@ -11,6 +11,7 @@ from tests.cases import cases, tables
 from tests.visualization.conftest import (
     QUERY,
     application_run,
+    event_at,
     job_of_writes,
     run_proposals,
     spark_job,
@@ -26,42 +27,11 @@ COLUMN_B = f"urn:li:schemaField:({B},y)"
 
 
 def run(
-    name: str, parent: str | None = None, upstreams: Sequence[str] = (), created: int = 0
+    name: str, parent: str | None = None, upstreams: Sequence[str] = (), created_ms: int = 0
 ) -> list[Proposal]:
-    relationships: dict[str, Any] = {"upstreamInstances": [RUN.format(urn) for urn in upstreams]}
-    if parent:
-        relationships["parentInstance"] = RUN.format(parent)
-    properties = {"name": name, "created": {"time": created, "actor": "urn:li:corpuser:datahub"}}
-    return [
-        Proposal(
-            "dataProcessInstance", RUN.format(name), "dataProcessInstanceProperties", properties
-        ),
-        Proposal(
-            "dataProcessInstance",
-            RUN.format(name),
-            "dataProcessInstanceRelationships",
-            relationships,
-        ),
-    ]
-
-
-def event(
-    time: int,
-    attempt: int | None = None,
-    result: str | None = None,
-    lasted: int | None = None,
-    **more: Any,
-) -> Proposal:
-    content: dict[str, Any] = {
-        "timestampMillis": time,
-        "status": "COMPLETE" if result else "STARTED",
-        **more,
-    }
-    content |= {} if attempt is None else {"attempt": attempt}
-    content |= {} if lasted is None else {"durationMillis": lasted}
-    if result:
-        content["result"] = {"type": result, "nativeResultType": "airflow"}
-    return Proposal("dataProcessInstance", RUN.format("r"), "dataProcessInstanceRunEvent", content)
+    parent_urn = RUN.format(parent) if parent else None
+    upstream_urns = [RUN.format(upstream) for upstream in upstreams]
+    return run_proposals(RUN.format(name), name, None, parent_urn, upstream_urns, created_ms)
 
 
 def edges(aspect: Any, *, patch: bool = False, job: str = JOB) -> Proposal:
@@ -114,7 +84,7 @@ def test_a_very_deep_tree_can_be_walked() -> None:
 def test_events_of_a_run_become_attempts(
     events: list[list[Any]], attempts: list[list[Any]]
 ) -> None:
-    [node] = Graph.of([*run("r"), *(event(*each) for each in events)]).roots
+    [node] = Graph.of([*run("r"), *(event_at(RUN.format("r"), *each) for each in events)]).roots
     assert node.attempts() == [Attempt(*each) for each in attempts]
 
 
@@ -268,9 +238,13 @@ def test_numbers_that_datahubs_models_cannot_have_are_reported() -> None:
             {"destinationUrn": A, "properties": {"source": "EVENT", "moreQueries": "9" * 5000}}
         ]
     }
-    graph = Graph.of(
-        [*run("r"), event(1, 1, "SUCCESS", large), event(large, 2), event(5, 3), edges(lineage)]
-    )
+    urn = RUN.format("r")
+    events = [
+        event_at(urn, 1, 1, "SUCCESS", large),
+        event_at(urn, large, 2),
+        event_at(urn, 5, 3),
+    ]
+    graph = Graph.of([*run("r"), *events, edges(lineage)])
     (root,) = graph.roots
     assert [attempt.number for attempt in root.attempts()] == [3]
     evidence = graph.jobs[0].inputs[A]

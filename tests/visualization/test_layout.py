@@ -83,15 +83,13 @@ def test_every_step_leads_to_the_next_layer(seed: int) -> None:
     assert layers.chains.keys() == {link for link in links if link[0] != link[1]}
 
 
-def network(
-    seed: int, boxes: int = 40
-) -> tuple[dict[str, tuple[float, float]], list[tuple[str, str]]]:
+def network(seed: int) -> tuple[dict[str, tuple[float, float]], list[tuple[str, str]]]:
     dice = random.Random(seed)
     sizes = {
-        f"b{number}": (dice.uniform(80, 260), dice.choice([40.0, 44.0])) for number in range(boxes)
+        f"b{number}": (dice.uniform(80, 260), dice.choice([40.0, 44.0])) for number in range(40)
     }
     names = list(sizes)
-    links = [(dice.choice(names), dice.choice(names)) for _ in range(boxes + boxes // 2)]
+    links = [(dice.choice(names), dice.choice(names)) for _ in range(60)]
     return sizes, list(dict.fromkeys(link for link in links if link[0] != link[1]))
 
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from airflow_provider_spark_datahub.visualization.names import (
     _LONGEST_NAME,
     Column,
@@ -47,16 +45,7 @@ def test_durations(milliseconds: int | None, text: str) -> None:
     assert format_duration(milliseconds) == text
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [
-        (None, ""),
-        (0, "1970-01-01 00:00:00"),
-        (1_795_132_800_999, "2026-11-20 00:00:00"),
-        (10**30, ""),
-        (-(10**17), ""),
-    ],
-)
+@cases("visualization")
 def test_moments_are_in_utc(milliseconds: int | None, text: str) -> None:
     assert format_time(milliseconds) == text
 
