@@ -33,7 +33,7 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
     added_tags,
     audit_stamp,
-    platform_instance,
+    described,
     pointer_part,
     status,
 )
@@ -73,40 +73,27 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
     ]
 
 
-def _flow(job: JobDefinition, settings: LineageSettings) -> list[Proposal]:
+def _flow(job: JobDefinition, settings: LineageSettings) -> Iterator[Proposal]:
     flow = job.flow
     info: dict[str, Any] = {"customProperties": job.flow_properties, "name": flow.flow_id}
     if job.description:
         info["description"] = job.description
-    return [
-        Proposal("dataFlow", flow.urn, "dataFlowInfo", info),
-        status("dataFlow", flow.urn),
-        *platform_instance("dataFlow", flow.urn, flow.orchestrator, settings.platform_instance),
-    ]
+    return described("dataFlow", flow.urn, info, flow.orchestrator, settings.platform_instance)
 
 
 def _job(
     job: JobDefinition, urn: str, statements: Mapping[str, str], settings: LineageSettings
-) -> list[Proposal]:
-    properties = job.properties
-    if statements:
-        properties = {
-            **properties,
-            **{f"{STATEMENT_PROPERTY}{name}": text for name, text in statements.items()},
-        }
-    info: dict[str, Any] = {"customProperties": properties, "name": job.name}
+) -> Iterator[Proposal]:
+    named = {f"{STATEMENT_PROPERTY}{name}": text for name, text in statements.items()}
+    info: dict[str, Any] = {"customProperties": {**job.properties, **named}, "name": job.name}
     if job.description:
         info["description"] = job.description
     info["type"] = {"string": job.flow.orchestrator}
     info["flowUrn"] = job.flow.urn
     if job.created_ms is not None:
         info["created"] = {"time": job.created_ms}
-    return [
-        Proposal("dataJob", urn, "dataJobInfo", info),
-        status("dataJob", urn),
-        *platform_instance("dataJob", urn, job.flow.orchestrator, settings.platform_instance),
-        *added_tags("dataJob", urn, sorted({urns.tag_urn(tag) for tag in job.job_tags})),
-    ]
+    yield from described("dataJob", urn, info, job.flow.orchestrator, settings.platform_instance)
+    yield from added_tags("dataJob", urn, sorted({urns.tag_urn(tag) for tag in job.job_tags}))
 
 
 def _job_of_outputs(
@@ -378,7 +365,6 @@ def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> Iterator[
 class _DataJob(msgspec.Struct, gc=False):
     """DataJob with its datasets.
 
-    :param is_of_outputs: it is that of one or several outputs, beside the application's.
     :param adds: its edges are added to those in DataHub; else they replace them.
     """
 
@@ -387,7 +373,6 @@ class _DataJob(msgspec.Struct, gc=False):
     outputs: _Datasets
     fine_grained: Sequence[dict[str, Any]]
     adds: bool
-    is_of_outputs: bool = False
 
     @property
     def urn(self) -> str:
@@ -441,7 +426,6 @@ def _of_outputs(
             {urn: outputs[urn] for urn in urns_of_group},
             [lineage for urn in urns_of_group for lineage in columns.get(urn, ())],
             job.patch_edges or job.is_shared,
-            is_of_outputs=True,
         )
 
 

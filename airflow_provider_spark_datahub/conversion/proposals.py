@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -136,10 +136,18 @@ def status(entity_type: str, urn: str, *, removed: bool = False) -> Proposal:
     return Proposal(entity_type, urn, "status", {"removed": removed})
 
 
-def platform_instance(
-    entity_type: str, urn: str, platform: str, instance: str | None
+def described(
+    entity_type: Literal["dataFlow", "dataJob"],
+    urn: str,
+    info: Mapping[str, Any],
+    platform: str,
+    instance: str | None,
 ) -> Iterator[Proposal]:
-    """Yield the aspect that names an entity's platform instance, if it has one."""
+    """Yield the aspects of a flow or job that is there: its info, its status, and its platform
+    instance, if it has one.
+    """
+    yield Proposal(entity_type, urn, f"{entity_type}Info", info)
+    yield status(entity_type, urn)
     if instance:
         aspect = {
             "platform": urns.platform_urn(platform),
