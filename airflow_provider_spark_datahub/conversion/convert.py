@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +21,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     EventReader,
     RunEvent,
 )
-from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics
+from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     Ending,
@@ -113,9 +112,8 @@ class Conversion:
 
 def _written(job: JobLineage, urn: str, operations: Sequence[Operation]) -> WrittenDataset:
     dataset = job.lineage.outputs[urn]
-    amount = reduce(
-        OutputStatistics.plus, (operation.statistics for operation in operations), NOT_COUNTED
-    )
+    total = Operation.joined(operations) if operations else None
+    amount = total.statistics if total is not None else NOT_COUNTED
     fields = [
         (field["fieldPath"], field["nativeDataType"])
         for field in (dataset.schema or {}).get("fields", ())
@@ -131,11 +129,7 @@ def _written(job: JobLineage, urn: str, operations: Sequence[Operation]) -> Writ
         schema_hash=hashlib.sha256(msgspec.json.encode(fields)).hexdigest()[:16]
         if fields
         else None,
-        partitions=tuple(
-            dict.fromkeys(
-                partition for operation in operations for partition in operation.partitions
-            )
-        ),
+        partitions=total.partitions if total is not None else (),
     )
 
 

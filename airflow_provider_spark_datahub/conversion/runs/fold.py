@@ -258,12 +258,10 @@ class RunState(msgspec.Struct, gc=False):
     tags: tuple[str, ...] = ()
     details: RunDetails | None = None
 
-    def cover(self, start_ms: int | None, end_ms: int | None) -> None:
-        """Extend the run to these times, if they are known."""
-        if start_ms is not None and (self.start_ms is None or start_ms < self.start_ms):
-            self.start_ms = start_ms
-        if end_ms is not None and (self.end_ms is None or end_ms > self.end_ms):
-            self.end_ms = end_ms
+    def cover(self, time_ms: int) -> None:
+        """Extend the run to a time."""
+        self.start_ms = time_ms if self.start_ms is None else min(self.start_ms, time_ms)
+        self.end_ms = time_ms if self.end_ms is None else max(self.end_ms, time_ms)
 
     def job_property(self, key: str) -> str:
         """Return the first value of a job property, or an empty string."""
@@ -506,7 +504,7 @@ class Fold:
     distinct content.
     """
 
-    def __init__(self, settings: LineageSettings, symlinks: Symlinks | None = None) -> None:
+    def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
         self._metadata_facets = DatasetMetadata.facets(settings)
         read_columns = partial(DatasetColumns.read, with_indirect=settings.capture_indirect_columns)
@@ -516,7 +514,7 @@ class Fold:
         self._last: tuple[RunState | None, RunEvent | None] = (None, None)
         # Equal texts are kept once.
         self._texts: dict[bytes, bytes] = {}
-        self.symlinks = symlinks if symlinks is not None else Symlinks()
+        self.symlinks = Symlinks()
 
     def add(self, event: RunEvent) -> RunState:
         """Add an event, and return its run.
@@ -540,7 +538,8 @@ class Fold:
         run.sql = texts.sql or run.sql
         run.details = RunDetails.updated(run.details, RunDetails.of(event))
         run.worked = run.worked or "spark_jobDetails" in event.run_facets.facets
-        run.cover(event.time_ms, event.time_ms)
+        if event.time_ms is not None:
+            run.cover(event.time_ms)
         run.started = run.started or event.type == "START"
         was_ended, run.ended = run.ended, run.ended or event.type in TERMINAL_TYPES
         if event.type in FAILED_TYPES:
