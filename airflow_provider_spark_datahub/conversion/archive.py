@@ -268,7 +268,7 @@ class AspectVersion(NamedTuple):
     entity_type: str
     entity_urn: str
     aspect_name: str
-    change_type: str
+    change_type: ChangeType
     content: bytes
 
 
@@ -411,10 +411,12 @@ def _compact_place(
 
 
 def _kept(version: AspectVersion, reason: str) -> _KeptProposal:
-    change_type: ChangeType = "PATCH" if version.change_type == "PATCH" else "UPSERT"
-    content = msgspec.Raw(version.content)
     proposal = Proposal(
-        version.entity_type, version.entity_urn, version.aspect_name, content, change_type
+        version.entity_type,
+        version.entity_urn,
+        version.aspect_name,
+        msgspec.Raw(version.content),
+        version.change_type,
     )
     return _KeptProposal(version.place, version.time_ms, proposal, reason)
 

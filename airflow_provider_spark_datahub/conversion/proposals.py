@@ -13,7 +13,7 @@ from airflow_provider_spark_datahub.foundation.text import encoded_json
 
 ChangeType = Literal["UPSERT", "PATCH"]
 
-JSON_CONTENT_TYPE = "application/json"
+_JSON_CONTENT_TYPE = "application/json"
 JSON_PATCH_CONTENT_TYPE = "application/json-patch+json"
 APPLICATION_JOB = "applicationJob"
 """Property of an output's DataJob: the URN of its application's DataJob."""
@@ -48,7 +48,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     @property
     def content_type(self) -> str:
         """The MIME type of :attr:`value`."""
-        return JSON_PATCH_CONTENT_TYPE if self.change_type == "PATCH" else JSON_CONTENT_TYPE
+        return JSON_PATCH_CONTENT_TYPE if self.change_type == "PATCH" else _JSON_CONTENT_TYPE
 
     @property
     def value(self) -> str:
@@ -149,10 +149,9 @@ def described(
     yield Proposal(entity_type, urn, f"{entity_type}Info", info)
     yield status(entity_type, urn)
     if instance:
-        aspect = {
-            "platform": urns.platform_urn(platform),
-            "instance": urns.platform_instance_urn(platform, instance),
-        }
+        platform_urn = urns.platform_urn(platform)
+        instance_urn = f"urn:li:dataPlatformInstance:({platform_urn},{urns.encode(instance)})"
+        aspect = {"platform": platform_urn, "instance": instance_urn}
         yield Proposal(entity_type, urn, "dataPlatformInstance", aspect)
 
 

@@ -1,4 +1,4 @@
-"""Memory: lists of bounded size out of a stream, and Python's garbage collector, paused while
+"""Memory: lists of bounded size, or of one key, out of a stream, and Python's garbage collector, paused while
 imports and conversion build objects that stay.
 
 Tests: ``tests/conversion/test_proposals.py`` and ``tests/task/test_garbage_collection.py``.
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
+_K = TypeVar("_K")
 
 
 def batches_of(
@@ -38,6 +39,14 @@ def batches_of(
             batch, left = [], largest
     if batch:
         yield batch
+
+
+def grouped(items: Iterable[T], key_of: Callable[[T], _K]) -> dict[_K, list[T]]:
+    """Return the items of each key, in their order."""
+    groups: dict[_K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key_of(item), []).append(item)
+    return groups
 
 
 @contextmanager

@@ -159,15 +159,13 @@ def field_names(facet: bytes | None) -> tuple[str, ...]:
 
 def schema_metadata(
     facet: bytes, platform: str, *, with_descriptions: bool = False
-) -> dict[str, Any] | None:
-    """Return the ``schemaMetadata``, or ``None`` if the facet lists no fields.
+) -> dict[str, Any]:
+    """Return the ``schemaMetadata``.
 
-    :param facet: the ``schema`` facet as compressed text.
+    :param facet: the ``schema`` facet, which lists fields, as compressed text.
     :param platform: URN of the dataset's platform.
     """
     listed = as_object(decompressed(facet)).get("fields")
-    if not isinstance(listed, list):
-        return None
     fields = [field for field in as_objects(listed) if as_text(field.get("name"))]
     unknown = {"time": 0, "actor": "urn:li:corpuser:unknown"}
     raw = encoded_json([_plain_field(field) for field in fields]).decode()

@@ -43,6 +43,7 @@ from airflow_provider_spark_datahub.conversion.facets.run import PropertyLayers,
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
+from airflow_provider_spark_datahub.foundation.memory import grouped
 
 _NON_MATERIALISING = tuple(
     f"{step}_{source}"
@@ -632,9 +633,7 @@ class Fold:
         """Return the applications in the order of their first events."""
         # The last event is only kept to see what the next one repeats.
         self._last = (None, None)
-        groups: dict[str, list[RunState]] = {}
-        for run in self._runs.values():
-            groups.setdefault(self._application_of(run), []).append(run)
+        groups = grouped(self._runs.values(), self._application_of)
         return [
             Application(run_id, tuple(runs), self._runs.get(run_id))
             for run_id, runs in groups.items()
