@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple
 
@@ -35,13 +34,11 @@ from airflow_provider_spark_datahub.conversion import (
     LineageSettings,
     Proposal,
     ProposalFormatError,
-    json_lines,
 )
 from airflow_provider_spark_datahub.delivery.outbox import FORMAT
 from airflow_provider_spark_datahub.foundation.memory import gc_paused
 from airflow_provider_spark_datahub.foundation.text import counted
 
-_WRITTEN_AT_ONCE = 100
 _MOST_PROBLEMS = 20  # listed for each file
 _PARQUET = b"PAR1"
 _NO_INPUT = re.compile(
@@ -119,16 +116,17 @@ def convert(
 
 
 def _write_to(file: IO[str], proposals: Iterable[Proposal], format_: _Format) -> int:
-    count, separator, remaining = 0, ",\n", iter(proposals)
-    if format_ is _Format.DATAHUB:
+    count = 0
+    is_array = format_ is _Format.DATAHUB
+    if is_array:
         file.write("[\n")
-        for proposal in remaining:
-            file.write(f"{separator if count else ''}{proposal.to_json()}")
-            count += 1
+    for proposal in proposals:
+        if is_array and count:
+            file.write(",\n")
+        file.write(proposal.to_json() if is_array else f"{proposal.to_json()}\n")
+        count += 1
+    if is_array:
         file.write("\n]\n")
-    while several := list(islice(remaining, _WRITTEN_AT_ONCE)):
-        file.write(json_lines(several).decode())
-        count += len(several)
     return count
 
 

@@ -27,7 +27,7 @@ from airflow_provider_spark_datahub.delivery.outbox import (
     Outbox,
 )
 from airflow_provider_spark_datahub.foundation.files import FileAccess, described
-from airflow_provider_spark_datahub.foundation.memory import gc_paused
+from airflow_provider_spark_datahub.foundation.memory import gc_paused, grouped_by
 from airflow_provider_spark_datahub.foundation.text import counted, printable
 from airflow_provider_spark_datahub.task import (
     OptionError,
@@ -395,9 +395,8 @@ def _next_steps(
     :param option: names the outbox in commands.
     """
     emit = f"spark-datahub emit{option}"
-    groups: dict[str, list[_Summary]] = {}
-    for entry in (entry for entry in waiting if entry["state"] != "unfinished"):
-        groups.setdefault(entry["connection"], []).append(entry)
+    converted = (entry for entry in waiting if entry["state"] != "unfinished")
+    groups = grouped_by(converted, lambda entry: str(entry["connection"]))
     for connection, entries in groups.items():
         reasons = [entry["reason"] for entry in entries if entry["reason"]]
         why = (

@@ -131,52 +131,54 @@ class EventHead(NamedTuple):
             yield Link("run" if is_query or self.session_id else "child", self.parent_run_id, group)
 
 
+class _SharedNames:
+    """Shared names of groups that belong together: the least of their names."""
+
+    def __init__(self) -> None:
+        self._above: dict[str, str] = {}
+
+    def join(self, group: str, other: str) -> None:
+        if group != other:
+            low, high = sorted((self._root(group), self._root(other)))
+            self._above[high] = low
+
+    def by_group(self) -> dict[str, str]:
+        return {group: self._root(group) for group in self._above}
+
+    def _root(self, group: str) -> str:
+        while (parent := self._above.setdefault(group, group)) != group:
+            self._above[group] = self._above[parent]
+            group = parent
+        return group
+
+
 def merge_groups(links: Iterable[Link]) -> dict[str, str]:
     """Map each group that belongs to others to their shared name: the least of their names.
 
     :param links: all links. Those of a run that is in one group are not needed, unless it is the
         parent or the name of the group of a child that belongs to its parent.
     """
-    above: dict[str, str] = {}
-
-    def root(group: str) -> str:
-        while (parent := above.setdefault(group, group)) != group:
-            above[group] = above[parent]
-            group = parent
-        return group
-
-    def join(group: str, other: str) -> None:
-        if group != other:
-            low, high = sorted((root(group), root(other)))
-            above[high] = low
-
-    joining = list(_joining(links))
+    shared = _SharedNames()
     first: dict[str, str] = {}
-    for link in joining:
-        if link.kind != "child":
-            join(first.setdefault(link.run_id, link.group), link.group)
-    for link in joining:
-        if link.kind == "child":
-            join(first.get(link.run_id, link.run_id), link.group)
-    return {group: root(group) for group in above}
-
-
-def _joining(links: Iterable[Link]) -> Iterator[Link]:
-    """Yield the few links that join groups. Nearly always, a run's events are in one group."""
-    first: dict[str, str] = {}
-    of_runs: list[Link] = []
+    applications: set[str] = set()
+    queries: set[str] = set()
     children: list[Link] = []
-    for link in set(links):
-        (children if link.kind == "child" else of_runs).append(link)
-    split = {
-        link.run_id for link in of_runs if first.setdefault(link.run_id, link.group) != link.group
-    }
-    applications = {link.run_id for link in of_runs if link.kind == "application"}
-    queries = split | {link.run_id for link in of_runs if link.kind == "query"}
-    joined = [child for child in children if child.run_id in applications or child.group in queries]
-    needed = split | {name for child in joined for name in (child.run_id, child.group)}
-    yield from joined
-    yield from (link for link in of_runs if link.run_id in needed)
+    for link in links:
+        if link.kind == "child":
+            children.append(link)
+            continue
+        group = first.setdefault(link.run_id, link.group)
+        if group != link.group:
+            shared.join(group, link.group)
+            queries.add(link.run_id)
+        if link.kind == "application":
+            applications.add(link.run_id)
+        elif link.kind == "query":
+            queries.add(link.run_id)
+    for child in children:
+        if child.run_id in applications or child.group in queries:
+            shared.join(first.get(child.run_id, child.run_id), child.group)
+    return shared.by_group()
 
 
 class ArchivedEvent(NamedTuple):
@@ -266,7 +268,7 @@ class AspectVersion(NamedTuple):
     entity_type: str
     entity_urn: str
     aspect_name: str
-    change_type: str
+    change_type: ChangeType
     content: bytes
 
 
@@ -409,10 +411,12 @@ def _compact_place(
 
 
 def _kept(version: AspectVersion, reason: str) -> _KeptProposal:
-    change_type: ChangeType = "PATCH" if version.change_type == "PATCH" else "UPSERT"
-    content = msgspec.Raw(version.content)
     proposal = Proposal(
-        version.entity_type, version.entity_urn, version.aspect_name, content, change_type
+        version.entity_type,
+        version.entity_urn,
+        version.aspect_name,
+        msgspec.Raw(version.content),
+        version.change_type,
     )
     return _KeptProposal(version.place, version.time_ms, proposal, reason)
 

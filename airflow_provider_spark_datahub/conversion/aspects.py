@@ -33,7 +33,7 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
     added_tags,
     audit_stamp,
-    platform_instance,
+    described,
     pointer_part,
     status,
 )
@@ -45,6 +45,7 @@ from airflow_provider_spark_datahub.conversion.runs.coalesce import (
 from airflow_provider_spark_datahub.conversion.runs.evidence import STATEMENT_PROPERTY
 from airflow_provider_spark_datahub.conversion.runs.lineage import JobDataset, Operation
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.foundation.memory import grouped_by
 
 _EDGES = "dataJobInputOutput"
 _Owners = Callable[[str, str], Iterator[Proposal]]
@@ -68,45 +69,32 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
         *chain.from_iterable(_job_of_outputs(each, owners, settings) for each in of_outputs),
         *_of_datasets(datasets, settings),
         *map(_operation, job.operations),
-        *chain.from_iterable(_edges_of(each, job.run.end_ms) for each in (own, *of_outputs)),
+        *chain.from_iterable(each.edges(job) for each in (own, *of_outputs)),
         *_run(job, urn, run_urn),
     ]
 
 
-def _flow(job: JobDefinition, settings: LineageSettings) -> list[Proposal]:
+def _flow(job: JobDefinition, settings: LineageSettings) -> Iterator[Proposal]:
     flow = job.flow
     info: dict[str, Any] = {"customProperties": job.flow_properties, "name": flow.flow_id}
     if job.description:
         info["description"] = job.description
-    return [
-        Proposal("dataFlow", flow.urn, "dataFlowInfo", info),
-        status("dataFlow", flow.urn),
-        *platform_instance("dataFlow", flow.urn, flow.orchestrator, settings.platform_instance),
-    ]
+    return described("dataFlow", flow.urn, info, flow.orchestrator, settings.platform_instance)
 
 
 def _job(
     job: JobDefinition, urn: str, statements: Mapping[str, str], settings: LineageSettings
-) -> list[Proposal]:
-    properties = job.properties
-    if statements:
-        properties = {
-            **properties,
-            **{f"{STATEMENT_PROPERTY}{name}": text for name, text in statements.items()},
-        }
-    info: dict[str, Any] = {"customProperties": properties, "name": job.name}
+) -> Iterator[Proposal]:
+    named = {f"{STATEMENT_PROPERTY}{name}": text for name, text in statements.items()}
+    info: dict[str, Any] = {"customProperties": {**job.properties, **named}, "name": job.name}
     if job.description:
         info["description"] = job.description
     info["type"] = {"string": job.flow.orchestrator}
     info["flowUrn"] = job.flow.urn
     if job.created_ms is not None:
         info["created"] = {"time": job.created_ms}
-    return [
-        Proposal("dataJob", urn, "dataJobInfo", info),
-        status("dataJob", urn),
-        *platform_instance("dataJob", urn, job.flow.orchestrator, settings.platform_instance),
-        *added_tags("dataJob", urn, sorted({urns.tag_urn(tag) for tag in job.job_tags})),
-    ]
+    yield from described("dataJob", urn, info, job.flow.orchestrator, settings.platform_instance)
+    yield from added_tags("dataJob", urn, sorted({urns.tag_urn(tag) for tag in job.job_tags}))
 
 
 def _job_of_outputs(
@@ -194,18 +182,6 @@ def _operation(operation: Operation) -> Proposal:
         **{key: value for key, value in optional.items() if value is not None},
     }
     return Proposal("dataset", operation.dataset, "operation", aspect)
-
-
-def _edges_of(job: _DataJob, time_ms: int | None) -> list[Proposal]:
-    return input_output(
-        job.urn,
-        inputs=job.inputs,
-        outputs=job.outputs,
-        upstream_jobs=list(job.definition.upstream_jobs),
-        fine_grained=job.fine_grained,
-        time_ms=time_ms,
-        patch=job.adds,
-    )
 
 
 def input_output(
@@ -376,23 +352,29 @@ def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> Iterator[
 
 
 class _DataJob(msgspec.Struct, gc=False):
-    """DataJob with its datasets.
-
-    :param is_of_outputs: it is that of one or several outputs, beside the application's.
-    :param adds: its edges are added to those in DataHub; else they replace them.
-    """
+    """DataJob with its datasets."""
 
     definition: JobDefinition
     inputs: _Datasets
     outputs: _Datasets
     fine_grained: Sequence[dict[str, Any]]
-    adds: bool
-    is_of_outputs: bool = False
 
     @property
     def urn(self) -> str:
         """Its URN."""
         return urns.datajob_urn(self.definition.flow.urn, self.definition.id)
+
+    def edges(self, job: JobLineage) -> list[Proposal]:
+        """Return its edges. :param job: the application's."""
+        return input_output(
+            self.urn,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            upstream_jobs=list(self.definition.upstream_jobs),
+            fine_grained=self.fine_grained,
+            time_ms=job.run.end_ms,
+            patch=job.only_adds,
+        )
 
 
 def _data_jobs_of(job: JobLineage, settings: LineageSettings) -> list[_DataJob]:
@@ -403,17 +385,17 @@ def _data_jobs_of(job: JobLineage, settings: LineageSettings) -> list[_DataJob]:
     """
     lineage = job.lineage
     inputs, outputs = _properties(lineage.inputs), _properties(lineage.outputs)
-    adds = job.patch_edges or job.is_shared
+    adds = job.only_adds
     is_exact = all(write.keys() == inputs.keys() for write in lineage.writes.values())
     may_split = settings.exact_pairs and job.may_split
     if not may_split or (is_exact and not adds):
-        return [_DataJob(job.definition, inputs, outputs, lineage.fine_grained, adds)]
+        return [_DataJob(job.definition, inputs, outputs, lineage.fine_grained)]
     reaching = {urn for write in lineage.writes.values() for urn in write}
     unwritten = {urn: edge for urn, edge in inputs.items() if urn not in reaching}
     if adds and not (job.is_shared or settings.use_patch):
         # A complete run may have left outputs in it, which these inputs would meet.
         unwritten = {}
-    own = _DataJob(job.definition, unwritten, {}, (), adds)
+    own = _DataJob(job.definition, unwritten, {}, ())
     return [own, *_of_outputs(job, outputs, settings)]
 
 
@@ -424,9 +406,18 @@ def _properties(datasets: Mapping[str, JobDataset]) -> _Datasets:
 def _of_outputs(
     job: JobLineage, outputs: _Datasets, settings: LineageSettings
 ) -> Iterator[_DataJob]:
-    columns = _by_output(job.lineage.fine_grained)
     properties = {APPLICATION_JOB: job.job_urn}
-    for urns_of_group in _groups(job.lineage.writes, outputs):
+    # Each has one downstream.
+    columns = grouped_by(
+        job.lineage.fine_grained,
+        lambda lineage: urns.dataset_of_field(lineage["downstreams"][0]),
+    )
+    groups: Iterable[list[str]] = ([urn] for urn in outputs)
+    if len(outputs) > _MOST_SINGLE_OUTPUTS:
+        groups = grouped_by(
+            outputs, lambda urn: frozenset(job.lineage.writes.get(urn, ()))
+        ).values()
+    for urns_of_group in groups:
         names = [job.lineage.outputs[urn].name for urn in urns_of_group]
         inputs = job.lineage.writes.get(urns_of_group[0], {})
         definition = structs.replace(
@@ -440,28 +431,7 @@ def _of_outputs(
             dict(sorted(inputs.items())),
             {urn: outputs[urn] for urn in urns_of_group},
             [lineage for urn in urns_of_group for lineage in columns.get(urn, ())],
-            job.patch_edges or job.is_shared,
-            is_of_outputs=True,
         )
-
-
-def _groups(writes: Mapping[str, _Datasets], outputs: Iterable[str]) -> list[list[str]]:
-    """Return the outputs of each DataJob."""
-    groups: dict[object, list[str]] = {}
-    listed = list(outputs)
-    for urn in listed:
-        key = frozenset(writes.get(urn, ())) if len(listed) > _MOST_SINGLE_OUTPUTS else urn
-        groups.setdefault(key, []).append(urn)
-    return list(groups.values())
-
-
-def _by_output(fine_grained: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return lineages of columns by the URN of their output. Each has one downstream."""
-    by_output: dict[str, list[dict[str, Any]]] = {}
-    for lineage in fine_grained:
-        output = urns.dataset_of_field(lineage["downstreams"][0])
-        by_output.setdefault(output, []).append(lineage)
-    return by_output
 
 
 def _id_of_outputs(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +21,7 @@ from airflow_provider_spark_datahub.conversion.events import (
     EventReader,
     RunEvent,
 )
-from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED, OutputStatistics
+from airflow_provider_spark_datahub.conversion.facets.dataset import NOT_COUNTED
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
 from airflow_provider_spark_datahub.conversion.runs.coalesce import (
     Ending,
@@ -35,6 +34,7 @@ from airflow_provider_spark_datahub.conversion.runs.effects import with_effects
 from airflow_provider_spark_datahub.conversion.runs.fold import Application, Fold
 from airflow_provider_spark_datahub.conversion.runs.lineage import Operation
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.foundation.memory import grouped_by
 
 if TYPE_CHECKING:
     from airflow_provider_spark_datahub.conversion.runs import HiveSession, HiveSessions
@@ -95,9 +95,7 @@ class Conversion:
         """
         found: dict[str, WrittenDataset] = {}
         for job in self.jobs:
-            operations: dict[str, list[Operation]] = {}
-            for operation in job.operations:
-                operations.setdefault(operation.dataset, []).append(operation)
+            operations = grouped_by(job.operations, lambda operation: operation.dataset)
             found |= {
                 urn: _written(job, urn, operations.get(urn, ())) for urn in job.lineage.outputs
             }
@@ -113,9 +111,8 @@ class Conversion:
 
 def _written(job: JobLineage, urn: str, operations: Sequence[Operation]) -> WrittenDataset:
     dataset = job.lineage.outputs[urn]
-    amount = reduce(
-        OutputStatistics.plus, (operation.statistics for operation in operations), NOT_COUNTED
-    )
+    total = Operation.joined(operations) if operations else None
+    amount = total.statistics if total is not None else NOT_COUNTED
     fields = [
         (field["fieldPath"], field["nativeDataType"])
         for field in (dataset.schema or {}).get("fields", ())
@@ -131,11 +128,7 @@ def _written(job: JobLineage, urn: str, operations: Sequence[Operation]) -> Writ
         schema_hash=hashlib.sha256(msgspec.json.encode(fields)).hexdigest()[:16]
         if fields
         else None,
-        partitions=tuple(
-            dict.fromkeys(
-                partition for operation in operations for partition in operation.partitions
-            )
-        ),
+        partitions=total.partitions if total is not None else (),
     )
 
 
@@ -278,24 +271,18 @@ class Converter:
         :param known_until_ms: up to when there are no more events of these runs, if that is later
             than the last event.
         """
-        self._add_logged_applications()
         sessions = self._hive_sessions(known_until_ms)
-        jobs = list(
-            self._finished(self._fold.applications(), ending, sessions, log_complete=log_complete)
-        )
+        jobs = list(self._finished(ending, sessions, log_complete=log_complete))
         return replace(self._with_jobs(jobs), sessions=sessions)
 
     def proposals(self, ending: Ending, *, log_complete: bool = True) -> Iterator[Proposal]:
         """Yield the proposals of :meth:`finish` job by job, and free each job when they have been
         taken.
         """
-        self._add_logged_applications()
         sessions = self.conversion.sessions = self._hive_sessions()
         for session in sessions:
             yield from session.proposals()
-        for job in self._finished(
-            self._fold.take_applications(), ending, sessions, log_complete=log_complete
-        ):
+        for job in self._finished(ending, sessions, log_complete=log_complete):
             self.conversion.diagnostics.merge(job.diagnostics)
             yield from proposals_of(job, self._settings)
 
@@ -308,7 +295,7 @@ class Converter:
     def _add_logged_applications(self) -> None:
         """Add the events of applications that are only in Spark's event log."""
         logs = self._logs
-        if not (logs and self._settings.coalesce_jobs):
+        if not logs:
             return
         reported = self._fold.applications()
         for logged in [logged for logged in logs if logged.match(reported, logs) is None]:
@@ -317,26 +304,16 @@ class Converter:
             self.conversion.events += len(logged.executions)
 
     def _finished(
-        self,
-        applications: list[Application],
-        ending: Ending,
-        sessions: Sequence[HiveSession],
-        *,
-        log_complete: bool,
+        self, ending: Ending, sessions: Sequence[HiveSession], *, log_complete: bool
     ) -> Iterator[JobLineage]:
-        jobs = self._ended_jobs(applications, ending, log_complete=log_complete)
-        # Each application is freed when its job has been taken.
-        del applications
-        for job in jobs:
+        for job in self._ended_jobs(ending, log_complete=log_complete):
             if self._sessions is not None:
                 _attach_to_session(job, sessions, self._sessions)
             if self._discarded:
                 _leave_out_counts(job)
             yield job
 
-    def _ended_jobs(
-        self, applications: list[Application], ending: Ending, *, log_complete: bool
-    ) -> Iterable[JobLineage]:
+    def _ended_jobs(self, ending: Ending, *, log_complete: bool) -> Iterable[JobLineage]:
         if not self._settings.coalesce_jobs:
             # The last application has the result of spark-submit (Deviation 13).
             ends = [
@@ -345,7 +322,10 @@ class Converter:
             if ends and ending.succeeded is not None:
                 ends[-1].run.result = RunResult.of(ending.succeeded)
             return self._jobs
-        merged, diagnostics = self._merged(applications), self.conversion.diagnostics
+        self._add_logged_applications()
+        # Each application is freed when its job has been taken.
+        merged = self._merged(self._fold.take_applications())
+        diagnostics = self.conversion.diagnostics
         missing = (diagnostics.lost_executions, diagnostics.unnamed_sources)
         if diagnostics.rejected_events or self._discarded or any(missing):
             ending = replace(ending, events_complete=False)

@@ -259,8 +259,6 @@ class DatasetNamer:
         self._partition = settings.partition_pattern
         # The name, or the reason why the dataset has none.
         self._cache: dict[DatasetId, DatasetName | str] = {}
-        # Equal names are kept once.
-        self._names: dict[str, DatasetName] = {}
         self._by_location: dict[str, DatasetName] = {}
         for dataset, table in symlinks.items():
             location, name = self._plain_name(dataset), self._plain_name(table)
@@ -302,17 +300,12 @@ class DatasetNamer:
         """Return the dataset's name, or the reason why it has none, without adding it to
         :attr:`unusable`.
         """
-        try:
-            return self._cache[dataset]
-        except KeyError:
+        known = self._cache.get(dataset)
+        if known is None:
             if len(self._cache) >= _MOST_NAMES:
                 self._cache.clear()
-                self._names.clear()
-            name = self._resolve(dataset)
-            if type(name) is DatasetName:
-                name = self._names.setdefault(name.urn, name)
-            self._cache[dataset] = name
-            return name
+            known = self._cache[dataset] = self._resolve(dataset)
+        return known
 
     def _resolve(self, dataset: DatasetId) -> DatasetName | str:
         plain = self._plain_name(dataset)

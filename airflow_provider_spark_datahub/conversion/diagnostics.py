@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from airflow_provider_spark_datahub.conversion.events import DatasetId, EventError
+from airflow_provider_spark_datahub.foundation.memory import grouped_by
 from airflow_provider_spark_datahub.foundation.text import counted
 
 MAX_LISTED = 20
@@ -135,13 +136,11 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
 
     def unseen(self) -> list[str]:
         """Return sentences about queries whose lineage the events do not show, or only in part."""
-        lost: dict[str, list[str]] = {}
-        for each in self.lost_executions:
-            lost.setdefault(each.reason, []).append(f"{each.id} {each.description}")
-        sentences = (
-            f"{counted(len(names), 'SQL execution')} without an event ({', '.join(names[:MAX_LISTED])}): {reason}"
-            for reason, names in lost.items()
-        )
+        sentences: list[str] = []
+        for reason, lost in grouped_by(self.lost_executions, lambda lost: lost.reason).items():
+            names = ", ".join(f"{each.id} {each.description}" for each in lost[:MAX_LISTED])
+            executions = counted(len(lost), "SQL execution")
+            sentences.append(f"{executions} without an event ({names}): {reason}")
         return [*sentences, *self.unreported_messages(), *self.column_gaps]
 
     def messages(self) -> list[str]:
@@ -160,7 +159,7 @@ class Diagnostics(msgspec.Struct, kw_only=True, gc=False):
 
 # -- limits
 
-LONG_TEXTS = "texts cut to max_string_length"
+_LONG_TEXTS = "texts cut to max_string_length"
 STATEMENTS_LEFT_OUT = (
     "SQL statements left out of column lineage, which would be longer than max_string_length"
 )
@@ -203,7 +202,7 @@ class TextLimit(msgspec.Struct):
         """Return the text, cut if it is too long."""
         if len(value) <= self.longest:
             return value
-        self.count(LONG_TEXTS)
+        self.count(_LONG_TEXTS)
         return cut(value, self.longest)
 
     def properties(self, values: dict[str, str]) -> dict[str, str]:

@@ -351,7 +351,7 @@ class EventReader:
 
     def __init__(self) -> None:
         self._facets = _Parts(_facets)
-        self._uses = _Parts(_facets_of_use)
+        self._uses = _Parts(_facets)
         self._job = _Parts(_job)
         self._datasets = _Parts(partial(_datasets, self._facets, self._uses))
 
@@ -383,16 +383,6 @@ class EventReader:
 
 def _facets(text: bytes) -> Facets:
     return Facets(_decode_facets(text) or {})
-
-
-def _facets_of_use(text: bytes) -> Facets:
-    """Read the facets of a dataset's use, which are mostly the same for all datasets, unlike its
-    own facets.
-    """
-    try:
-        return _facets(text)
-    except NOT_DECODABLE:
-        return Facets.of(as_object(text))
 
 
 def _job(text: bytes) -> _Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -13,7 +13,7 @@ from airflow_provider_spark_datahub.foundation.text import encoded_json
 
 ChangeType = Literal["UPSERT", "PATCH"]
 
-JSON_CONTENT_TYPE = "application/json"
+_JSON_CONTENT_TYPE = "application/json"
 JSON_PATCH_CONTENT_TYPE = "application/json-patch+json"
 APPLICATION_JOB = "applicationJob"
 """Property of an output's DataJob: the URN of its application's DataJob."""
@@ -48,7 +48,7 @@ class Proposal(msgspec.Struct, frozen=True, eq=False, gc=False, repr_omit_defaul
     @property
     def content_type(self) -> str:
         """The MIME type of :attr:`value`."""
-        return JSON_PATCH_CONTENT_TYPE if self.change_type == "PATCH" else JSON_CONTENT_TYPE
+        return JSON_PATCH_CONTENT_TYPE if self.change_type == "PATCH" else _JSON_CONTENT_TYPE
 
     @property
     def value(self) -> str:
@@ -136,15 +136,22 @@ def status(entity_type: str, urn: str, *, removed: bool = False) -> Proposal:
     return Proposal(entity_type, urn, "status", {"removed": removed})
 
 
-def platform_instance(
-    entity_type: str, urn: str, platform: str, instance: str | None
+def described(
+    entity_type: Literal["dataFlow", "dataJob"],
+    urn: str,
+    info: Mapping[str, Any],
+    platform: str,
+    instance: str | None,
 ) -> Iterator[Proposal]:
-    """Yield the aspect that names an entity's platform instance, if it has one."""
+    """Yield the aspects of a flow or job that is there: its info, its status, and its platform
+    instance, if it has one.
+    """
+    yield Proposal(entity_type, urn, f"{entity_type}Info", info)
+    yield status(entity_type, urn)
     if instance:
-        aspect = {
-            "platform": urns.platform_urn(platform),
-            "instance": urns.platform_instance_urn(platform, instance),
-        }
+        platform_urn = urns.platform_urn(platform)
+        instance_urn = f"urn:li:dataPlatformInstance:({platform_urn},{urns.encode(instance)})"
+        aspect = {"platform": platform_urn, "instance": instance_urn}
         yield Proposal(entity_type, urn, "dataPlatformInstance", aspect)
 
 

@@ -25,8 +25,7 @@ from airflow_provider_spark_datahub.conversion.proposals import (
     Proposal,
     added_owners,
     added_tags,
-    platform_instance,
-    status,
+    described,
 )
 from airflow_provider_spark_datahub.conversion.runs.coalesce import JobLineage
 from airflow_provider_spark_datahub.conversion.runs.evidence import EVENT
@@ -377,10 +376,8 @@ def _dag_run(dag_run: DagRun, *, written_by_plugin: bool) -> Iterator[Proposal]:
     flow_urn = dag_run.site.flow_urn(dag_run.dag_id)
     if not written_by_plugin:
         info = {**dag_run.dag.details(), "name": dag_run.dag_id, **dag_run.site.environment}
-        yield Proposal("dataFlow", flow_urn, "dataFlowInfo", info)
-        yield status("dataFlow", flow_urn)
-        yield from platform_instance(
-            "dataFlow", flow_urn, _ORCHESTRATOR, dag_run.site.platform_instance
+        yield from described(
+            "dataFlow", flow_urn, info, _ORCHESTRATOR, dag_run.site.platform_instance
         )
         yield from dag_run.dag.classification("dataFlow", flow_urn)
     yield from ProcessInstance(
@@ -424,9 +421,7 @@ def _task_job(attempt: TaskAttempt) -> Iterator[Proposal]:
         "flowUrn": run.site.flow_urn(run.dag_id),
         **run.site.environment,
     }
-    yield Proposal("dataJob", urn, "dataJobInfo", info)
-    yield status("dataJob", urn)
-    yield from platform_instance("dataJob", urn, _ORCHESTRATOR, run.site.platform_instance)
+    yield from described("dataJob", urn, info, _ORCHESTRATOR, run.site.platform_instance)
     yield from attempt.task.classification("dataJob", urn)
 
 

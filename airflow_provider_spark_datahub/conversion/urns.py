@@ -60,11 +60,6 @@ def platform_urn(platform: str) -> str:
     return f"urn:li:dataPlatform:{encode(platform)}"
 
 
-def platform_instance_urn(platform: str, instance: str) -> str:
-    """Return ``urn:li:dataPlatformInstance:(<platform URN>,<instance>)``."""
-    return f"urn:li:dataPlatformInstance:({platform_urn(platform)},{encode(instance)})"
-
-
 def schema_field_urn(dataset: str, field_path: str) -> str:
     """Return ``urn:li:schemaField:(<dataset URN>,<field path>)``."""
     return f"urn:li:schemaField:({dataset},{encode(field_path)})"

@@ -23,6 +23,11 @@ def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     return groups
 
 
+def grouped_by(items: Iterable[T], key_of: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items of each key, in their order."""
+    return grouped((key_of(item), item) for item in items)
+
+
 def batches_of(
     items: Iterable[T], size_of: Callable[[T], int], largest: int, most: int | None = None
 ) -> Iterator[list[T]]:

@@ -11,7 +11,6 @@ import pytest
 from datahub.emitter.mcp_builder import DatahubKey
 from datahub.metadata.urns import (
     CorpUserUrn,
-    DataPlatformInstanceUrn,
     DataPlatformUrn,
     DataProcessInstanceUrn,
     TagUrn,
@@ -111,7 +110,6 @@ def test_reserved_characters_are_encoded(text: str) -> None:
 @given(names)
 def test_urns_of_one_part_equal_acryl_datahubs(name: str) -> None:
     assert urns.platform_urn(name) == DataPlatformUrn(name).urn()
-    assert urns.platform_instance_urn("spark", name) == DataPlatformInstanceUrn("spark", name).urn()
     assert urns.dpi_urn(name) == DataProcessInstanceUrn(name).urn()
     assert urns.tag_urn(name) == TagUrn(name).urn()
     assert urns.owner_urn(name) == CorpUserUrn(name).urn()

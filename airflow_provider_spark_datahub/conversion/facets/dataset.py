@@ -8,7 +8,7 @@ Tests: ``tests/conversion/test_dataset_facets.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -159,15 +159,13 @@ def field_names(facet: bytes | None) -> tuple[str, ...]:
 
 def schema_metadata(
     facet: bytes, platform: str, *, with_descriptions: bool = False
-) -> dict[str, Any] | None:
-    """Return the ``schemaMetadata``, or ``None`` if the facet lists no fields.
+) -> dict[str, Any]:
+    """Return the ``schemaMetadata``.
 
-    :param facet: the ``schema`` facet as compressed text.
+    :param facet: the ``schema`` facet, which lists fields, as compressed text.
     :param platform: URN of the dataset's platform.
     """
     listed = as_object(decompressed(facet)).get("fields")
-    if not isinstance(listed, list):
-        return None
     fields = [field for field in as_objects(listed) if as_text(field.get("name"))]
     unknown = {"time": 0, "actor": "urn:li:corpuser:unknown"}
     raw = encoded_json([_plain_field(field) for field in fields]).decode()
@@ -443,19 +441,20 @@ class OutputStatistics(NamedTuple):
 
     def plus(self, other: OutputStatistics) -> OutputStatistics:
         """Return the sums. What only one of them counts is its count."""
-        counts = zip(self, other, strict=True)
-        return OutputStatistics(
-            *(mine if theirs is None else (mine or 0) + theirs for mine, theirs in counts)
-        )
+        return self._joined(other, sum)
 
     def most(self, other: OutputStatistics) -> OutputStatistics:
         """Return the larger counts."""
-        if NOT_COUNTED in (self, other):
-            return other if self == NOT_COUNTED else self
-        counts = zip(self, other, strict=True)
-        return OutputStatistics(
-            *(max((n for n in both if n is not None), default=None) for both in counts)
-        )
+        return self._joined(other, max)
+
+    def _joined(
+        self, other: OutputStatistics, join: Callable[[Iterable[int]], int]
+    ) -> OutputStatistics:
+        counts: list[int | None] = []
+        for pair in zip(self, other, strict=True):
+            known = [count for count in pair if count is not None]
+            counts.append(join(known) if known else None)
+        return OutputStatistics(*counts)
 
 
 NOT_COUNTED = OutputStatistics()

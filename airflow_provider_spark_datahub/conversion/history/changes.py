@@ -17,6 +17,7 @@ from msgspec import structs
 
 from airflow_provider_spark_datahub.conversion.diagnostics import COLUMN_EDGES_LEFT_OUT, UNCOUNTED
 from airflow_provider_spark_datahub.conversion.events import iso_instant
+from airflow_provider_spark_datahub.conversion.facets.dataset import OutputStatistics
 from airflow_provider_spark_datahub.conversion.runs.versions import UNKNOWN_VERSION
 from airflow_provider_spark_datahub.foundation.attempt_key import AttemptKey
 
@@ -75,17 +76,20 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def plus(self, other: Use) -> Use:
         """Return the use of two datasets that count as one."""
-        rows, size = (_sum(*both) for both in ((self.rows, other.rows), (self.size, other.size)))
-        versions, starts = (*self.versions, *other.versions), (self.start_ms, other.start_ms)
-        start_ms = min((ms for ms in starts if ms is not None), default=None)
-        ends = (ms for ms in (self.end_ms, other.end_ms) if ms is not None)
-        replaces = self.replaces or other.replaces
-        columns, places = (
-            self.columns | other.columns,
-            (self.scheme or other.scheme, self.instance or other.instance),
-        )
+        amount = OutputStatistics(self.rows, self.size)
+        amount = amount.plus(OutputStatistics(other.rows, other.size))
+        starts = [use.start_ms for use in (self, other) if use.start_ms is not None]
+        ends = [use.end_ms for use in (self, other) if use.end_ms is not None]
         return Use(
-            versions, rows, size, columns, start_ms, max(ends, default=None), replaces, *places
+            versions=(*self.versions, *other.versions),
+            rows=amount.rows,
+            size=amount.size,
+            columns=self.columns | other.columns,
+            start_ms=min(starts, default=None),
+            end_ms=max(ends, default=None),
+            replaces=self.replaces or other.replaces,
+            scheme=self.scheme or other.scheme,
+            instance=self.instance or other.instance,
         )
 
     def add_to(self, uses: dict[str, Use], urn: str, *, is_read: bool) -> None:
@@ -270,11 +274,6 @@ def _pairs(
             if len(pairs) > _MOST_PAIRS:
                 return None
     return tuple(pairs)
-
-
-def _sum(*counts: int | None) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
 
 
 def _use(use: JobUse | None, columns: int, *, is_whole: bool) -> Use:

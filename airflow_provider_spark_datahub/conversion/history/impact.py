@@ -161,11 +161,11 @@ class Records:
                 self.writes.setdefault(urn, []).append(_Write(urn, use, start_ms, end_ms, record))
         self._versions: dict[tuple[str, str | int | float], _Write] = {}
         self._replacing: dict[str, list[_Write]] = {}
-        self._made: dict[tuple[str, int], list[_Write]] = {}
+        self._made: dict[tuple[str, int], _Write] = {}
         for urn, writes in self.writes.items():
             writes.sort(key=lambda write: write.end_ms)
             for write in writes:
-                self._made.setdefault((urn, id(write.record)), []).append(write)
+                self._made[urn, id(write.record)] = write
                 if write.use.replaces:
                     self._replacing.setdefault(urn, []).append(write)
                 for key in write.keys:
@@ -224,8 +224,8 @@ class Records:
             )
         return sorted(ends, key=itemgetter(0))
 
-    def made(self, record: Fingerprint, urn: str) -> list[_Write]:
-        """Return the writes of a dataset by an attempt."""
+    def made(self, record: Fingerprint, urn: str) -> _Write:
+        """Return the write of a dataset by an attempt."""
         return self._made[urn, id(record)]
 
     def named(self, name: str) -> list[str]:
@@ -393,7 +393,7 @@ class _Spread:
             after = _union(before[0], columns), max(before[1], how)
             if after != before:
                 self._outputs[place] = after
-                self._queue.extend((made, *after) for made in self._known.made(reader, output))
+                self._queue.append((self._known.made(reader, output), *after))
         self._before_silent[id(reader)] = reader
 
     def _pass_silent(self, record: Fingerprint) -> None:

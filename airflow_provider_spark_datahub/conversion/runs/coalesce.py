@@ -153,6 +153,11 @@ class JobLineage(msgspec.Struct, gc=False):
     uses: DatasetUses | None = None
 
     @property
+    def only_adds(self) -> bool:
+        """Whether its edges are added to those in DataHub; else they replace them."""
+        return self.patch_edges or self.is_shared
+
+    @property
     def job_urn(self) -> str:
         """The DataJob's URN."""
         return urns.datajob_urn(self.definition.flow.urn, self.definition.id)

@@ -39,6 +39,7 @@ from airflow_provider_spark_datahub.conversion.runs.fold import (
     Application,
     RunState,
 )
+from airflow_provider_spark_datahub.foundation.memory import grouped_by
 
 _Named = Callable[[DatasetId], DatasetId]
 
@@ -96,8 +97,6 @@ def with_effects(application: Application, planned: Collection[str] | None = Non
     refused: set[str] = set()
     if _sends_effects(runs):
         refused = {run.run_id for run in _refused(runs)}.difference(decided)
-    if not refused and all(map(operator.is_, runs, application.runs)):
-        return application
 
     def effective(run: RunState) -> RunState:
         if run.run_id not in refused:
@@ -329,7 +328,7 @@ class _Generations:
         # For each name, the index of the event at which a generation took it; ``None`` from the
         # generation's DROP on.
         self._by_name: dict[str, list[tuple[int, _Generation | None]]] = {}
-        self._written: dict[str, list[_Generation]] = {}
+        self._written: list[_Generation] = []
         for run in runs:
             if not run.failure:
                 self._follow(run)
@@ -353,7 +352,7 @@ class _Generations:
             elif self._at(dataset, run.index) is None:
                 generation = _Generation(dataset, dataset)
                 self._set(dataset, run.index, generation)
-                self._written.setdefault(self._key(dataset), []).append(generation)
+                self._written.append(generation)
 
     def _at(self, dataset: DatasetId, index: int) -> _Generation | None:
         """Return the generation that a name stands for at the time of an event, if the application
@@ -409,10 +408,9 @@ class _Generations:
     @cached_property
     def _names(self) -> Counter[str]:
         """How many generations were written under each name, or have it in the end."""
-        generations = [generation for written in self._written.values() for generation in written]
         names = (
             {self._key(generation.written_as), self._key(generation.name)}
-            for generation in generations
+            for generation in self._written
         )
         return Counter(chain.from_iterable(names))
 
@@ -588,9 +586,7 @@ def _with_folders(run: RunState) -> RunState:
         for dataset in outside
     )
     listed = {dataset: folder for dataset, folder in folders if folder is not None}
-    by_folder: dict[DatasetId, list[DatasetId]] = {}
-    for file, folder in listed.items() if not run.is_streaming else ():
-        by_folder.setdefault(folder, []).append(file)
+    by_folder = {} if run.is_streaming else grouped_by(listed, listed.__getitem__)
     single = [file for files in by_folder.values() if len(files) == 1 for file in files]
     lists = [files for files in (single, *by_folder.values()) if len(files) > 1]
     named = {path for files in lists for path in named_paths(file.name for file in files)}

@@ -26,12 +26,7 @@ from airflow_provider_spark_datahub.conversion.runs.fold import (
     Verdict,
 )
 
-EVENT, SPARK_PLAN, BOTH, DRIVER = (
-    Verdict.FILLED.value,
-    Verdict.PLANNED.value,
-    Verdict.CONFIRMED.value,
-    Verdict.OF_DRIVER.value,
-)
+EVENT, SPARK_PLAN = Verdict.FILLED.value, Verdict.PLANNED.value
 STREAMING_PROGRESS = "STREAMING_PROGRESS"
 """Values of the property ``source`` of an edge. DataHub's own UI writes ``UI`` there."""
 STATEMENT_PROPERTY = "statement."
@@ -84,10 +79,7 @@ class Evidence(msgspec.Struct):
         listed = {
             urn: _listed(name, list(each)) for urn, each in queries.items() if urn not in reported
         }
-        return {
-            urn: {**_BY_SOURCE[_best(named)], **listed.get(urn, {})}
-            for urn, named in sources.items()
-        }
+        return {urn: _properties(named) | listed.get(urn, {}) for urn, named in sources.items()}
 
     def _query(self, run: RunState) -> str:
         """Return the ids of a query and of its statement, or that of its execution in Spark's UI."""
@@ -112,16 +104,15 @@ class Evidence(msgspec.Struct):
         return self._ids[text]
 
 
-_BY_SOURCE: dict[str, dict[str, str]] = {
-    **{source: {"source": source} for source in (BOTH, EVENT, SPARK_PLAN)},
-    DRIVER: {"source": DRIVER, "transformation": "ROWS_OF_DRIVER", "confidence": "0.5"},
-}
-
-
-def _best(sources: Collection[str]) -> str:
+def _properties(sources: Collection[str]) -> dict[str, str]:
+    """Return the properties of an edge with its best source."""
     if {EVENT, SPARK_PLAN} <= {*sources}:
-        return BOTH
-    return next(source for source in (BOTH, EVENT, SPARK_PLAN, DRIVER) if source in sources)
+        return {"source": Verdict.CONFIRMED.value}
+    for source in (Verdict.CONFIRMED, Verdict.FILLED, Verdict.PLANNED):
+        if source in sources:
+            return {"source": source.value}
+    driver = Verdict.OF_DRIVER.value
+    return {"source": driver, "transformation": "ROWS_OF_DRIVER", "confidence": "0.5"}
 
 
 def _listed(kind: str, items: Sequence[str]) -> dict[str, str]:

@@ -43,6 +43,7 @@ from airflow_provider_spark_datahub.conversion.facets.run import PropertyLayers,
 from airflow_provider_spark_datahub.conversion.interruption import in_time
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
 from airflow_provider_spark_datahub.conversion.urns import FlowIdentity
+from airflow_provider_spark_datahub.foundation.memory import grouped_by
 
 _NON_MATERIALISING = tuple(
     f"{step}_{source}"
@@ -259,12 +260,10 @@ class RunState(msgspec.Struct, gc=False):
     tags: tuple[str, ...] = ()
     details: RunDetails | None = None
 
-    def cover(self, start_ms: int | None, end_ms: int | None) -> None:
-        """Extend the run to these times, if they are known."""
-        if start_ms is not None and (self.start_ms is None or start_ms < self.start_ms):
-            self.start_ms = start_ms
-        if end_ms is not None and (self.end_ms is None or end_ms > self.end_ms):
-            self.end_ms = end_ms
+    def cover(self, time_ms: int) -> None:
+        """Extend the run to a time."""
+        self.start_ms = time_ms if self.start_ms is None else min(self.start_ms, time_ms)
+        self.end_ms = time_ms if self.end_ms is None else max(self.end_ms, time_ms)
 
     def job_property(self, key: str) -> str:
         """Return the first value of a job property, or an empty string."""
@@ -520,7 +519,7 @@ class Fold:
     distinct content.
     """
 
-    def __init__(self, settings: LineageSettings, symlinks: Symlinks | None = None) -> None:
+    def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings
         self._metadata_facets = DatasetMetadata.facets(settings)
         read_columns = partial(DatasetColumns.read, with_indirect=settings.capture_indirect_columns)
@@ -530,7 +529,7 @@ class Fold:
         self._last: tuple[RunState | None, RunEvent | None] = (None, None)
         # Equal texts are kept once.
         self._texts: dict[bytes, bytes] = {}
-        self.symlinks = symlinks if symlinks is not None else Symlinks()
+        self.symlinks = Symlinks()
 
     def add(self, event: RunEvent) -> RunState:
         """Add an event, and return its run.
@@ -554,7 +553,8 @@ class Fold:
         run.sql = texts.sql or run.sql
         run.details = RunDetails.updated(run.details, RunDetails.of(event))
         run.worked = run.worked or "spark_jobDetails" in event.run_facets.facets
-        run.cover(event.time_ms, event.time_ms)
+        if event.time_ms is not None:
+            run.cover(event.time_ms)
         run.started = run.started or event.type == "START"
         was_ended, run.ended = run.ended, run.ended or event.type in TERMINAL_TYPES
         if event.type in FAILED_TYPES:
@@ -647,9 +647,7 @@ class Fold:
         """Return the applications in the order of their first events."""
         # The last event is only kept to see what the next one repeats.
         self._last = (None, None)
-        groups: dict[str, list[RunState]] = {}
-        for run in self._runs.values():
-            groups.setdefault(self._application_of(run), []).append(run)
+        groups = grouped_by(self._runs.values(), self._application_of)
         return [
             Application(run_id, tuple(runs), self._runs.get(run_id))
             for run_id, runs in groups.items()

@@ -19,6 +19,7 @@ from airflow_provider_spark_datahub.conversion.facets.run import (
     run_event,
 )
 from airflow_provider_spark_datahub.conversion.proposals import Proposal
+from airflow_provider_spark_datahub.foundation.memory import grouped_by
 
 _NEVER = 1 << 63
 
@@ -184,11 +185,8 @@ class HiveSessions:
         return self._parents.get(run_id)
 
     def _by_session(self) -> Mapping[str, list[_Query]]:
-        sessions: dict[str, list[_Query]] = {}
-        for query in self._queries.values():
-            if query.session_id:
-                sessions.setdefault(query.session_id, []).append(query)
-        return sessions
+        queries = (query for query in self._queries.values() if query.session_id)
+        return grouped_by(queries, lambda query: query.session_id)
 
     def _urn(self, session_id: str) -> str:
         key = {"orchestrator": "hive", "session_id": session_id}

@@ -61,6 +61,7 @@ from airflow_provider_spark_datahub.conversion.runs.evidence import (
 )
 from airflow_provider_spark_datahub.conversion.runs.fold import DatasetState, RunState, Verdict
 from airflow_provider_spark_datahub.conversion.settings import LineageSettings
+from airflow_provider_spark_datahub.foundation.memory import grouped_by
 
 # DataHub's ``OperationType`` by OpenLineage's lifecycle.
 _BY_LIFECYCLE = {
@@ -135,15 +136,14 @@ def operations_of(runs: Collection[RunState], namer: DatasetNamer) -> list[Opera
             key = operation.dataset, operation.run_id
             if key not in by_run or by_run[key].statistics == NOT_COUNTED:
                 by_run[key] = operation
-    by_dataset: dict[tuple[str, OutputStatistics], list[Operation]] = {}
-    for operation in by_run.values():
-        by_dataset.setdefault((operation.dataset, operation.statistics), []).append(operation)
+    equal = grouped_by(
+        by_run.values(), lambda operation: (operation.dataset, operation.statistics)
+    ).values()
     del by_run  # each of these steps takes as much memory as what it returns
-    outer = [operation for same in by_dataset.values() for operation in _without_inner(same)]
-    del by_dataset
-    by_kind: dict[tuple[str, str], list[Operation]] = {}
-    for operation in sorted(outer, key=lambda operation: (operation.start_ms, operation.run_id)):
-        by_kind.setdefault((operation.dataset, operation.kind), []).append(operation)
+    outer = list(chain.from_iterable(map(_without_inner, equal)))
+    del equal
+    outer.sort(key=lambda operation: (operation.start_ms, operation.run_id))
+    by_kind = grouped_by(outer, lambda operation: (operation.dataset, operation.kind))
     joined = map(Operation.joined, by_kind.values())
     return sorted(
         joined, key=lambda operation: (operation.dataset, operation.time_ms, operation.run_id)
@@ -341,7 +341,7 @@ class _Edges:
         self._with_descriptions = "documentation" in settings.dataset_details
         self._fields = 0
         # Datasets of an application often have the same schema.
-        self._aspects: dict[tuple[bytes, str], dict[str, Any] | None] = {}
+        self._aspects: dict[tuple[bytes, str], dict[str, Any]] = {}
         self._namer = namer
         self._in_flight = in_flight
         self._written: list[tuple[RunState, _Touched]] = []
@@ -598,9 +598,8 @@ class _Edges:
         if key not in self._aspects:
             self._aspects[key] = schema_metadata(*key, with_descriptions=self._with_descriptions)
         schema = self._aspects[key]
-        if schema is not None:
-            self._fields += len(schema["fields"])
-            dataset.schema = dataset.metadata.tag_fields(self._limit.schema(schema))
+        self._fields += len(schema["fields"])
+        dataset.schema = dataset.metadata.tag_fields(self._limit.schema(schema))
 
 
 def _folders_of_files(reads: Sequence[tuple[RunState, _Touched]]) -> set[DatasetId]:
