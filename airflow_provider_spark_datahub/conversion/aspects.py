@@ -69,7 +69,7 @@ def proposals_of(job: JobLineage, settings: LineageSettings) -> list[Proposal]:
         *chain.from_iterable(_job_of_outputs(each, owners, settings) for each in of_outputs),
         *_of_datasets(datasets, settings),
         *map(_operation, job.operations),
-        *chain.from_iterable(each.edges(job) for each in (own, *of_outputs)),
+        *chain.from_iterable(each.edges(job.run.end_ms) for each in (own, *of_outputs)),
         *_run(job, urn, run_urn),
     ]
 
@@ -352,28 +352,32 @@ def _run_events(run: JobRun, urn: str, partitions: tuple[str, ...]) -> Iterator[
 
 
 class _DataJob(msgspec.Struct, gc=False):
-    """DataJob with its datasets."""
+    """DataJob with its datasets.
+
+    :param adds: its edges are added to those in DataHub; else they replace them.
+    """
 
     definition: JobDefinition
     inputs: _Datasets
     outputs: _Datasets
     fine_grained: Sequence[dict[str, Any]]
+    adds: bool
 
     @property
     def urn(self) -> str:
         """Its URN."""
         return urns.datajob_urn(self.definition.flow.urn, self.definition.id)
 
-    def edges(self, job: JobLineage) -> list[Proposal]:
-        """Return its edges. :param job: the application's."""
+    def edges(self, time_ms: int | None) -> list[Proposal]:
+        """Return the proposals of its edges."""
         return input_output(
             self.urn,
             inputs=self.inputs,
             outputs=self.outputs,
             upstream_jobs=list(self.definition.upstream_jobs),
             fine_grained=self.fine_grained,
-            time_ms=job.run.end_ms,
-            patch=job.only_adds,
+            time_ms=time_ms,
+            patch=self.adds,
         )
 
 
@@ -389,13 +393,13 @@ def _data_jobs_of(job: JobLineage, settings: LineageSettings) -> list[_DataJob]:
     is_exact = all(write.keys() == inputs.keys() for write in lineage.writes.values())
     may_split = settings.exact_pairs and job.may_split
     if not may_split or (is_exact and not adds):
-        return [_DataJob(job.definition, inputs, outputs, lineage.fine_grained)]
+        return [_DataJob(job.definition, inputs, outputs, lineage.fine_grained, adds)]
     reaching = {urn for write in lineage.writes.values() for urn in write}
     unwritten = {urn: edge for urn, edge in inputs.items() if urn not in reaching}
     if adds and not (job.is_shared or settings.use_patch):
         # A complete run may have left outputs in it, which these inputs would meet.
         unwritten = {}
-    own = _DataJob(job.definition, unwritten, {}, ())
+    own = _DataJob(job.definition, unwritten, {}, (), adds)
     return [own, *_of_outputs(job, outputs, settings)]
 
 
@@ -431,6 +435,7 @@ def _of_outputs(
             dict(sorted(inputs.items())),
             {urn: outputs[urn] for urn in urns_of_group},
             [lineage for urn in urns_of_group for lineage in columns.get(urn, ())],
+            job.only_adds,
         )
 
 
