@@ -423,8 +423,8 @@ class _Queries:
     def _with_files(self, run: RunState) -> RunState:
         """Return a run that events report with the files that its RDDs read.
 
-        For the rows of a frame that go through an RDD, events name the folder of each file, which
-        may be below the one that the frame reads.
+        For the rows of a frame that go through an RDD, events name the folder of each file. The
+        frame may read a folder around it.
         """
         paths = self._logged.rdd_reads.get(run.start_ms or 0, {})
         run = self._plans.files.named_in(run, paths)
