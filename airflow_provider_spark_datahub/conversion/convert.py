@@ -271,18 +271,24 @@ class Converter:
         :param known_until_ms: up to when there are no more events of these runs, if that is later
             than the last event.
         """
+        self._add_logged_applications()
         sessions = self._hive_sessions(known_until_ms)
-        jobs = list(self._finished(ending, sessions, log_complete=log_complete))
+        jobs = list(
+            self._finished(self._fold.applications(), ending, sessions, log_complete=log_complete)
+        )
         return replace(self._with_jobs(jobs), sessions=sessions)
 
     def proposals(self, ending: Ending, *, log_complete: bool = True) -> Iterator[Proposal]:
         """Yield the proposals of :meth:`finish` job by job, and free each job when they have been
         taken.
         """
+        self._add_logged_applications()
         sessions = self.conversion.sessions = self._hive_sessions()
         for session in sessions:
             yield from session.proposals()
-        for job in self._finished(ending, sessions, log_complete=log_complete):
+        for job in self._finished(
+            self._fold.take_applications(), ending, sessions, log_complete=log_complete
+        ):
             self.conversion.diagnostics.merge(job.diagnostics)
             yield from proposals_of(job, self._settings)
 
@@ -295,7 +301,7 @@ class Converter:
     def _add_logged_applications(self) -> None:
         """Add the events of applications that are only in Spark's event log."""
         logs = self._logs
-        if not logs:
+        if not (logs and self._settings.coalesce_jobs):
             return
         reported = self._fold.applications()
         for logged in [logged for logged in logs if logged.match(reported, logs) is None]:
@@ -304,16 +310,26 @@ class Converter:
             self.conversion.events += len(logged.executions)
 
     def _finished(
-        self, ending: Ending, sessions: Sequence[HiveSession], *, log_complete: bool
+        self,
+        applications: list[Application],
+        ending: Ending,
+        sessions: Sequence[HiveSession],
+        *,
+        log_complete: bool,
     ) -> Iterator[JobLineage]:
-        for job in self._ended_jobs(ending, log_complete=log_complete):
+        jobs = self._ended_jobs(applications, ending, log_complete=log_complete)
+        # Each application is freed when its job has been taken.
+        del applications
+        for job in jobs:
             if self._sessions is not None:
                 _attach_to_session(job, sessions, self._sessions)
             if self._discarded:
                 _leave_out_counts(job)
             yield job
 
-    def _ended_jobs(self, ending: Ending, *, log_complete: bool) -> Iterable[JobLineage]:
+    def _ended_jobs(
+        self, applications: list[Application], ending: Ending, *, log_complete: bool
+    ) -> Iterable[JobLineage]:
         if not self._settings.coalesce_jobs:
             # The last application has the result of spark-submit (Deviation 13).
             ends = [
@@ -322,10 +338,7 @@ class Converter:
             if ends and ending.succeeded is not None:
                 ends[-1].run.result = RunResult.of(ending.succeeded)
             return self._jobs
-        self._add_logged_applications()
-        # Each application is freed when its job has been taken.
-        merged = self._merged(self._fold.take_applications())
-        diagnostics = self.conversion.diagnostics
+        merged, diagnostics = self._merged(applications), self.conversion.diagnostics
         missing = (diagnostics.lost_executions, diagnostics.unnamed_sources)
         if diagnostics.rejected_events or self._discarded or any(missing):
             ending = replace(ending, events_complete=False)
