@@ -134,7 +134,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _SERVERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("servers")
         if item.get_closest_marker("airflow") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(600))  # its processes have limits of their own
+            item.add_marker(pytest.mark.timeout(1500))  # its processes have limits of their own
     items.sort(key=lambda item: (_rank(item), files[item.path.parent][item.path]))
 
 

@@ -32,9 +32,9 @@ REPOSITORY = Path(__file__).parents[2]
 SPARK_ENV = REPOSITORY / ".venv-spark"
 OPENLINEAGE_JAR = REPOSITORY / ".cache/jars/openlineage-spark_2.13-1.53.0.jar"
 SPARK_CONNECTION = {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}}
-DAG_TEST_SECONDS = 400
+DAG_TEST_SECONDS = 800
 SERVER_SECONDS = 500
-SCHEDULER_SECONDS = 240
+SCHEDULER_SECONDS = 480
 _DATABASE = "airflow.db"
 
 
