@@ -245,7 +245,8 @@ def test_an_event_that_a_real_bus_dropped_is_a_gap() -> None:
 def test_whole_logs_have_no_gaps() -> None:
     with_ids = Counter[str]()
     for path in recorded_logs():
-        if path.parent.name in ("engines", "dropped"):
+        # Of the jobs in ``nested_fields``, two executions were not kept.
+        if path.parent.name in ("engines", "dropped", "nested_fields"):
             continue
         events = [json.loads(line) for line in lines_of(path)]
         applications = read_log(events)

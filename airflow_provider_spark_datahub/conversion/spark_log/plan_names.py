@@ -140,7 +140,7 @@ class PlanNames:
             {table.name: table for table in tables} if len(platforms) == 1 else {}
         )
         self._places_of_tables = {*(symlinks or ())}
-        self._reported = {*(symlinks or ()), *(dataset for dataset, _ in self.states)}
+        self._reported = self._places_of_tables | {dataset for dataset, _ in self.states}
 
     def id_of(self, named: PlanDataset) -> DatasetId | None:
         """Return the name of a dataset; ``None`` if the catalogue or database of a table is not
@@ -187,7 +187,8 @@ class PlanNames:
                 if path is not None
                 else None
             )
-        table = self._reported_table(named.table)
+        # A table outside of the warehouse may have the name of an earlier one.
+        table = None if path in self._reported else self._reported_table(named.table)
         if table is not None:
             return _NamedDataset(table)
         found = self._table(named)
