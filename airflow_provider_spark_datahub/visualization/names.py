@@ -19,10 +19,10 @@ _LONGEST_QUERY = 20_000
 """Maximum number of characters of a query."""
 
 _DATASET = re.compile(r"urn:li:dataset:\(urn:li:dataPlatform:([^,]+),(.*),([^,]+)\)", re.DOTALL)
-_FIELD = re.compile(r"urn:li:schemaField:\((urn:li:dataset:\(.*\)),(.*)\)", re.DOTALL)
+_FIELD = re.compile(r"(?=.*\)\Z)urn:li:schemaField:\((urn:li:dataset:\(.*\)),(.*)\)", re.DOTALL)
 _FLOW = re.compile(r"urn:li:dataFlow:\(([^,]+),(.*),([^,]+)\)", re.DOTALL)
 _JOB = re.compile(r"urn:li:dataJob:\((urn:li:dataFlow:\(.*\)),([^,]*)\)", re.DOTALL)
-_TYPE_OF_PATH = re.compile(r"\[(?:version|type|key)=[^\]]*\]\.?")
+_TYPE_OF_PATH = re.compile(r"\[(?:version|type|key)=[^\[\]]*\]\.?")
 _ENCODED = re.compile(r"%(25|28|29|2C)", re.IGNORECASE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE_MS, _HALF_TENTH_MS = 60_000, 50

@@ -311,7 +311,7 @@ _OWNER_TYPES = frozenset(
 _ANY_OWNER_TYPE = "TECHNICAL_OWNER"
 _OWNER_URNS = ("urn:li:corpuser:", "urn:li:corpGroup:")
 # The parts of a version 2 field path that are not names.
-_PATH_TYPES = re.compile(r"\[(?:version|type|key)=[^\]]*\]\.")
+_PATH_TYPES = re.compile(r"\[(?:version|type|key)=[^\[\]]*\]\.")
 
 
 # Values of facets by name, each with the index of its event.

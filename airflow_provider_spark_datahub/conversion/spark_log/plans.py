@@ -58,7 +58,7 @@ _PUNCTUATION = re.compile(rf"[{re.escape(_OPEN + _CLOSE)}]|, ")
 _FILE_SCAN = re.compile(r"\w+(?: \[\w+\])? \w+(?: (?P<table>[\w.]+))?")
 _LOCATION = re.compile(r"^Location: (?P<index>\w+) ?\[(?P<paths>.*)\]$", re.MULTILINE)
 _TABLE_SCAN = re.compile(
-    r"(?:\w*Scan\w* hive|\w*BatchScan\w*|Scan JDBC v1 Relation from v2 scan) (?P<table>[\w.]+)"
+    r"(?:\w{0,40}Scan\w{0,40} hive|\w{0,40}BatchScan\w{0,40}|Scan JDBC v1 Relation from v2 scan) (?P<table>[\w.]+)"
 )
 # The origin of a cached relation is on one line, which Spark abbreviates if it is long.
 _CACHED_SCAN = re.compile(
