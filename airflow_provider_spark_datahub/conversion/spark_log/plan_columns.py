@@ -401,7 +401,7 @@ class _Visitor:
         for column, known in zip(self.graph.copied(listed), first, strict=True):
             self.graph.read_held(column, checkpoint.columns[known])
         self.held.update(dict.fromkeys(checkpoint.datasets))
-        self.holds_driver_rows = self.holds_driver_rows or checkpoint.has_driver_rows
+        self.holds_driver_rows |= checkpoint.has_driver_rows
 
     def _generate(self, node: Node, inputs: list[_Ids], listed: _Ids) -> _Ids:
         if not node.lists:
